@@ -1,7 +1,7 @@
-r"""Learning a reward from comparisons: seconds of a session, steps/s between sessions, and what an endpoint is asked.
+r"""Learning a reward from comparisons: seconds of a round, steps/s between rounds, and what an endpoint is asked.
 
     python benchmarks/preferences.py
-    python benchmarks/preferences.py --rows session
+    python benchmarks/preferences.py --rows round
     python benchmarks/preferences.py --rows training --steps 4_000 --rounds 5
     python benchmarks/preferences.py --rows endpoint --env-id VLMRM/Humanoid-kneel-v0 --size 224 224
     python benchmarks/preferences.py --rows endpoint --image-tokens 255 --description-tokens 200 --price 2.5 10
@@ -9,12 +9,12 @@ r"""Learning a reward from comparisons: seconds of a session, steps/s between se
 Everything runs in one process on one thread, without workers. Seconds are those of the process's CPU time, which other
 programs on the machine disturb less than the clock.
 
-session: sessions on episodes of random actions, until `--questions` have been asked, each fitted to all answers so far.
-The task's grade answers, and its time does not count. "draw, encode, fit" is `PreferenceLearner.session`; "relabel" is
-of a buffer with `--transitions` transitions whose features are random numbers; "picture" is `write_session`, which a
-session does not need.
+round: rounds on episodes of random actions, until `--questions` have been asked, each fitted to all answers so far.
+The task's grade answers, and its time does not count. "draw, encode, fit" is `PreferenceLearner.run_round`; "relabel"
+is of a buffer with `--transitions` transitions whose features are random numbers; "picture" is `write_round`, which a
+round does not need.
 
-training: DQN of Stable-Baselines3 with `DeferredReplayBuffer`, after the only session, and the same with
+training: DQN of Stable-Baselines3 with `DeferredReplayBuffer`, after the only round, and the same with
 `vlmrm_gym.CLIP`. The two take turns of `--steps` steps; medians over the turns. Once with a gradient step a rollout,
 which has 4 steps of each of 8 environments, and once without any.
 
@@ -52,23 +52,23 @@ from stable_baselines3.common.callbacks import BaseCallback
 import vlmrm_gym
 from vlmrm_gym._util.versions import read_commit
 from vlmrm_gym.preferences import Answer, EndpointLabeler, GroundTruthLabeler, Pair, PreferenceLearner
-from vlmrm_gym.preferences.pictures import write_session
+from vlmrm_gym.preferences.pictures import write_round
 from vlmrm_gym.registration import find_task, make_vector_env
 from vlmrm_gym.sb3 import DeferredReplayBuffer, PreferenceCallback, make_vec_env
 
-Rows = Literal["session", "training", "endpoint"]
+Rows = Literal["round", "training", "endpoint"]
 
 
 @dataclass(frozen=True)
 class Args:
-    rows: tuple[Rows, ...] = ("session", "training", "endpoint")
+    rows: tuple[Rows, ...] = ("round", "training", "endpoint")
     """what is measured"""
     env_id: str = "VLMRM/CartPole-v1"
     """the task; for the rows of training one with discrete actions"""
     pairs: int = 50
-    """pairs of a session"""
+    """pairs of a round"""
     questions: int = 500
-    """pairs of all sessions, and of the endpoint"""
+    """pairs of all rounds, and of the endpoint"""
     transitions: int = 100_000
     """transitions in the buffer that is relabelled"""
     steps: int = 1_600
@@ -109,7 +109,7 @@ def played(args: Args, states: int) -> Iterator[Any]:
 class Timed:
     """The task's grade, and the seconds that it takes."""
 
-    identity = "timed"
+    answer_key = "timed"
 
     def __init__(self) -> None:
         self.labeler, self.seconds = GroundTruthLabeler(), 0.0
@@ -120,25 +120,25 @@ class Timed:
         return iter(answered)
 
 
-def measure_sessions(args: Args) -> None:
-    """Seconds of the parts of sessions: the median, and the last, which fits the most answers."""
+def measure_rounds(args: Args) -> None:
+    """Seconds of the parts of rounds: the median, and the last, which fits the most answers."""
     labeler, parts = Timed(), dict[str, list[float]]()
     with played(args, 2_000) as envs, TemporaryDirectory() as folder:
         learner, buffer = PreferenceLearner(envs, labeler), None
         for _ in range(args.questions // args.pairs):
-            session, seconds = timed(lambda: learner.session(args.pairs))
+            outcome, seconds = timed(lambda: learner.run_round(args.pairs))
             head = learner.head
             if head is None:
                 continue  # there is nothing to relabel with
             buffer = buffer or plain_buffer(args.transitions, math.prod(head.shape), "float32")
             _, relabel = timed(lambda b=buffer, h=head: b.relabel(h))
-            _, picture = timed(lambda s=session: write_session(s, Path(folder) / "session.png"))
+            _, picture = timed(lambda o=outcome: write_round(o, Path(folder) / "round.png"))
             fitted = seconds - labeler.seconds
             figures = {"draw, encode, fit": fitted, "relabel": relabel, "both": fitted + relabel, "picture": picture}
             for name, figure in figures.items():
                 parts.setdefault(name, []).append(figure)
     count = len(parts["both"])
-    print(f"\n{count} sessions of {args.pairs} pairs, {args.transitions:,} transitions\n")
+    print(f"\n{count} rounds of {args.pairs} pairs, {args.transitions:,} transitions\n")
     print("| seconds | median | last | most |\n|---|---|---|---|")
     for name, own in parts.items():
         print(f"| {name} | {statistics.median(own):.2f} | {own[-1]:.2f} | {max(own):.2f} |")
@@ -165,7 +165,7 @@ class Watch(BaseCallback):
 
 
 def make_trainee(args: Args, reward: Any, gradient_steps: int) -> Callable[[], float]:
-    """A training that is beyond its start, and its session if it has one. Calls take a turn and return steps/s."""
+    """A training that is beyond its start, and its round if it has one. Calls take a turn and return steps/s."""
     envs = make_vec_env(args.env_id, 8, seed=0, reward=reward)
     start = 1_600
     model = DQN(
@@ -180,14 +180,14 @@ def make_trainee(args: Args, reward: Any, gradient_steps: int) -> Callable[[], f
         device="cpu",
         seed=0,
     )
-    session: list[BaseCallback] = []
+    callbacks: list[BaseCallback] = []
     if isinstance(reward, vlmrm_gym.Preference):
-        session = [PreferenceCallback(GroundTruthLabeler(), every=1, pairs=args.pairs, total=args.pairs)]
-    model.learn(start + 400, callback=session)
+        callbacks = [PreferenceCallback(GroundTruthLabeler(), every=1, pairs=args.pairs, total=args.pairs)]
+    model.learn(start + 400, callback=callbacks)
 
     def take_turn() -> float:
         watch = Watch()
-        model.learn(args.steps, callback=[*session, watch], reset_num_timesteps=False)
+        model.learn(args.steps, callback=[*callbacks, watch], reset_num_timesteps=False)
         return watch.rate
 
     return take_turn
@@ -277,8 +277,8 @@ def count_requests(args: Args) -> None:
     with played(args, 4 * args.sent) as envs:
         for name, (logprobs, settings) in ways.items():
             server = CountingServer(logprobs=logprobs)
-            labeler = EndpointLabeler(model="m", base_url=server.url, key_variable=None, size=args.size, **settings)
-            PreferenceLearner(envs, labeler).session(args.sent)
+            labeler = EndpointLabeler(model="m", base_url=server.url, api_key_env=None, size=args.size, **settings)
+            PreferenceLearner(envs, labeler).run_round(args.sent)
             labeler.close()
             server.close()
             sizes = ", ".join(f"{width} x {height}" for width, height in server.images)
@@ -303,7 +303,7 @@ def cost(args: Args, calls: int, text: int, images: int, described: int) -> str:
 def main(args: Args) -> None:
     torch.set_num_threads(1)
     print(f"{args.env_id}, vlmrm_gym {vlmrm_gym.__version__}, commit {read_commit() or 'unknown'}")
-    measures = {"session": measure_sessions, "training": measure_training, "endpoint": count_requests}
+    measures = {"round": measure_rounds, "training": measure_training, "endpoint": count_requests}
     for row in args.rows:
         measures[row](args)
 

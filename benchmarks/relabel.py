@@ -74,6 +74,7 @@ def fill(late: Any, count: int, size: int) -> None:
         rows = late.columns["features"][start : min(count, start + 10_000)]
         rows[:] = rng.standard_normal(rows.shape, dtype=np.float32)
     late.columns["task_rewards"][:count] = rng.standard_normal(count, dtype=np.float32)
+    late.num_stored = count
 
 
 class Features(RewardModel):

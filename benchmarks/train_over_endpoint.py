@@ -57,7 +57,7 @@ def main(args: Args) -> None:
             rare = ([None] * 49 + [fault] for fault in islice(faults, 40 * args.questions // 50))
             server.faults = deque(fault for some in rare for fault in some)
             settings = f"kind: endpoint, model: pole-gauge-1, base_url: '{server.url}', stages: {args.stages}"
-            labeler = f"{{{settings}, size: [400, 600], call_budget: {20 * args.questions}}}"
+            labeler = f"{{{settings}, size: [400, 600], max_calls: {20 * args.questions}}}"
             schedule = f"--preferences.total {args.questions} --preferences.every 800 --preferences.half-life 2000"
             options = f"--reward preference --labeler {shlex.quote(labeler)} {schedule}"
             command = ["training_seeds.py", "cart-pole-sb3", "--seeds", str(seed), "--at-once", "1"]

@@ -35,7 +35,6 @@ from tqdm import tqdm
 import vlmrm_gym
 from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
 from vlmrm_gym.media.videos import record_video
-from vlmrm_gym.replay import ReplayBuffer
 
 
 @dataclass
@@ -190,7 +189,7 @@ def main(args: Args) -> Path:
     q_network, target_network = QNetwork(envs), QNetwork(envs)
     target_network.load_state_dict(q_network.state_dict())
     optimizer = torch.optim.Adam(q_network.parameters(), lr=args.learning_rate)
-    buffer = ReplayBuffer(args.buffer_size, envs, seed=args.seed)
+    buffer = vlmrm_gym.ReplayBuffer(args.buffer_size, envs, seed=args.seed)
 
     curve: list[dict[str, float]] = []
     global_step, updates, best_return = 0, 0, -np.inf

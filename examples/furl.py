@@ -298,10 +298,11 @@ def main(args: Args) -> Path:
         # TUNE, RELABEL
         for i in np.flatnonzero(stepped):
             waiting[i].append(bool(infos["success"][i]))
-        for i in np.flatnonzero(infos.get("_vlm_features", ())):
-            features = infos["vlm_features"][i]
-            tuner.add(features, np.array(waiting[i][: len(features)]), threshold)
-            waiting[i] = waiting[i][len(features) :]
+        for late in vlmrm_gym.read_late(infos):
+            assert late.features is not None  # of environments with return_features=True
+            count = len(late.features)
+            tuner.add(late.features, np.array(waiting[late.env][:count]), threshold)
+            waiting[late.env] = waiting[late.env][count:]
         is_due = global_step // args.tune_frequency > previous_step // args.tune_frequency
         if args.tune and is_due and (scalars := tuner.tune()):
             for name, value in scalars.items():

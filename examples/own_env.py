@@ -18,7 +18,9 @@ class Pendulum(gym.Wrapper):
 # The bundled model knows only its own scenes. With a network leave `model` out: it is ViT-B-32 then.
 envs = vlmrm_gym.VLMRewardVectorEnv([Pendulum] * 4, prompt="an upright pole", model="tiny")
 observations, infos = envs.reset(seed=0)
-while not infos["_vlm_rewards"].all():  # rewards arrive when an episode ends
+arrived = []
+while len(arrived) < envs.num_envs:  # rewards arrive when an episode ends
     observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
-print("VLM returns:", [f"{episode.sum():.2f}" for episode in infos["vlm_rewards"]])
+    arrived += vlmrm_gym.read_late(infos)
+print("VLM returns:", [f"{late.rewards.sum():.2f}" for late in arrived])
 envs.close()

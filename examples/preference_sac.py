@@ -1,21 +1,21 @@
 r"""SAC with a reward that it learns from comparisons on the way: collect, ask, fit, relabel, learn.
 
     python examples/preference_sac.py
-    python examples/preference_sac.py --mistakes 0.3 --questions 1_000 --answers answers.db
+    python examples/preference_sac.py --mistake-rate 0.3 --questions 1_000 --answers answers.db
     python examples/preference_sac.py --labeler '{"kind": "human"}'
     python examples/preference_sac.py --env-id Ant-v5 --prompt "an ant robot on its back" \
         --labeler my_module:my_labeler --model ViT-B-32/laion2b_s34b_b79k
 
 The agent learns from a labeler's answers alone, which say which of two states is closer to the goal. By default they
 come from the task's own grade, and some are wrong. The environment's reward and success (if defined) are logged. Writes
-into runs/<run name>: TensorBoard events, a picture of each session's pairs with their answers, answers.db (all of
+into runs/<run name>: TensorBoard events, a picture of each round's pairs with their answers, answers.db (all of
 them), head.safetensors (the reward: `reward=vlmrm_gym.Preference(head=...)` uses it elsewhere), agent.pt (the best by
 the newest head), result.json, agent.mp4 (the trained agent, with its reward drawn in).
 
 The same command with --resume FOLDER continues a run that was stopped. What has been answered is not asked again, also
 if a run is repeated with the same --answers.
 
-After CleanRL's sac_continuous_action.py (https://docs.cleanrl.dev/rl-algorithms/sac/); the loop over sessions is that
+After CleanRL's sac_continuous_action.py (https://docs.cleanrl.dev/rl-algorithms/sac/); the loop over rounds is that
 of PEBBLE (arXiv 2106.05091) and RL-VLM-F (arXiv 2402.03681).
 """
 
@@ -45,7 +45,7 @@ import vlmrm_gym
 from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
 from vlmrm_gym.media.videos import record_video
 from vlmrm_gym.preferences import FitOptions, GroundTruthLabeler, PreferenceLearner
-from vlmrm_gym.preferences.pictures import write_session
+from vlmrm_gym.preferences.pictures import write_round
 from vlmrm_gym.registration import find_task, make_env, make_vector_env
 from vlmrm_gym.replay import Batch, ReplayBuffer
 
@@ -72,16 +72,16 @@ class Args:
     """the goal, as labelers are told; None: the task's prompt"""
     labeler: str | None = None
     """a labeler's mapping as JSON, or package.module:attribute; None: the task's grade, or the environment's reward"""
-    mistakes: float = 0.1
+    mistake_rate: float = 0.1
     """without a labeler: the fraction of answers that are wrong"""
     answers: Path | None = None
     """file of answers, which runs may share; None: answers.db in the run's folder"""
     questions: int = 500
     """pairs that are asked about in the whole training"""
     pairs: int = 50
-    """pairs of a session; the first session is when learning would start"""
-    session_frequency: int = 1_000
-    """timesteps from one session to the next"""
+    """pairs of a round; the first round is when learning would start"""
+    round_frequency: int = 1_000
+    """timesteps from one round to the next"""
     segment_length: int = 1
     """states of a segment, whose rewards add up"""
     l2: float = 200.0
@@ -112,7 +112,7 @@ class Args:
     batch_size: int = 256
     """the batch size of samples from the replay memory"""
     learning_starts: int = 4_800
-    """timestep of the first session; actions are random until there is a reward to learn from"""
+    """timestep of the first round; actions are random until there is a reward to learn from"""
     learning_rate: float = 6e-4
     """the learning rate of the optimizer"""
     updates_per_step: float = 0.5
@@ -236,8 +236,8 @@ def play_features(envs: gym.vector.VectorEnv, agent: Agent, seed: int) -> list[t
     features: dict[int, torch.Tensor] = {}
     while len(features) < envs.num_envs:
         observations, _, _, _, infos = envs.step(agent.act(observations, deterministic=True))
-        for i in np.flatnonzero(infos.get("_vlm_features", ())).tolist():
-            features.setdefault(i, torch.as_tensor(infos["vlm_features"][i]))
+        for late in vlmrm_gym.read_late(infos):
+            features.setdefault(late.env, torch.as_tensor(late.features))
     return list(features.values())
 
 
@@ -301,7 +301,7 @@ def main(args: Args) -> Path:
     selection_envs = make_vector_env(args.env_id, args.selection_episodes, **task_options(args))
 
     # yaml.safe_load reads JSON, and leaves package.module:attribute as it is
-    labeler = yaml.safe_load(args.labeler) if args.labeler else GroundTruthLabeler(mistakes=args.mistakes)
+    labeler = yaml.safe_load(args.labeler) if args.labeler else GroundTruthLabeler(mistake_rate=args.mistake_rate)
     learner = PreferenceLearner(
         envs,
         labeler,
@@ -362,22 +362,22 @@ def main(args: Args) -> Path:
                     writer.add_scalar(f"charts/{name}", value, global_step)
 
         # ASK, FIT, RELABEL
-        is_due = global_step >= args.learning_starts + learner.num_sessions * args.session_frequency
-        count = max(0, min(args.pairs, args.questions - args.pairs * learner.num_sessions))
+        is_due = global_step >= args.learning_starts + learner.num_rounds * args.round_frequency
+        count = max(0, min(args.pairs, args.questions - args.pairs * learner.num_rounds))
         if is_due and len(learner.log) and count:
-            session = learner.session(count)
-            progress.write(f"Session {session.number}: {session.verdict.reason}")
-            write_session(session, run_folder / f"session_{session.number:03}.png")
-            for name, value in session.scalars.items():
+            outcome = learner.run_round(count)
+            progress.write(f"Round {outcome.number}: {outcome.verdict.reason}")
+            write_round(outcome, run_folder / f"round_{outcome.number:03}.png")
+            for name, value in outcome.scalars.items():
                 writer.add_scalar(f"preferences/{name}", value, global_step)
-            if session.verdict.accepted:
+            if outcome.verdict.accepted:
                 buffer.relabel(head)  # all rewards, old and new ones, are of the newest head
                 assert learner.head is not None
                 learner.head.save(run_folder / "head.safetensors")
                 if head.version == 1:
                     learning_step = global_step
                     agent.fit_normalization(buffer.sample(10_000).observations)
-        all_asked = args.pairs * learner.num_sessions >= args.questions
+        all_asked = args.pairs * learner.num_rounds >= args.questions
         if learner.head is None and (all_asked or global_step >= args.total_timesteps):
             raise RuntimeError(f"There is no reward to learn from after {learner.num_questions} questions.")
 
@@ -419,7 +419,7 @@ def main(args: Args) -> Path:
     episodes = play_episodes(evaluation_envs, greedy, seed=10_000)
     evaluation_envs.close()
     means = episodes.means((task and task.success_threshold) or 0.5)
-    result = {**means, "questions": learner.num_questions, "sessions": learner.num_sessions}
+    result = {**means, "questions": learner.num_questions, "rounds": learner.num_rounds}
     result |= {"head_version": head.version, "timesteps": global_step, "minutes": (time.monotonic() - started) / 60}
     result |= {"version": vlmrm_gym.__version__, "args": settings}
     (run_folder / "result.json").write_text(json.dumps(result, indent=2))

@@ -1,12 +1,16 @@
 """Statistics of episodes, and episodes played to evaluate a policy."""
 
+import copy
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
-from vlmrm_gym.episodes import Episodes, EpisodeStatistics, finished_episodes, play_episodes
+from vlmrm_gym.episodes import EpisodeBooks, Episodes, EpisodeStatistics, finished_episodes, play_episodes
+from vlmrm_gym.late import Late
+from vlmrm_gym.steps import Step
 
 
 class Counter(gym.Env):
@@ -110,7 +114,8 @@ def test_the_return_of_an_episode_that_is_scored_at_every_step():
     envs = EpisodeStatistics(gym.make_vec("VLMRM/CartPole-v1", 1, episode_length=3, scoring="step"))
     envs.reset(seed=0)
     steps = [envs.step(np.zeros(1, np.int64)) for _ in range(3)]
-    (row,) = finished_episodes(steps[-1][4])
+    assert not any(finished_episodes(step[4]) for step in steps[:-1])
+    _, row = finished_episodes(steps[-1][4])
     assert row["vlm_return"] == pytest.approx(sum(step[1][0] for step in steps))
     envs.close()
 
@@ -129,3 +134,30 @@ def test_episodes_that_cannot_be_played_are_refused_and_an_exception_of_scoring_
         with pytest.raises(error, match=message):
             play_episodes(envs, lambda observations: np.zeros(2, dtype=np.int64), seed=0)
         envs.close()
+
+
+def late(start, *rewards):
+    return Late(0, start, np.array(rewards, dtype=np.float32), np.full(len(rewards), True))
+
+
+def test_rewards_find_their_episodes_by_index():
+    """Also after a transition that no step added, for rewards that have come before, or are lost."""
+    books, no = EpisodeBooks(1), np.array([False])
+    books.receive(late(0, 100, 100))  # of transitions before the first step
+    for index in (10, 11, 13, 14, 15):  # the call that made transition 12 raised; the second episode has one step
+        infos = {"vlm_step_index": np.array([index]), "_vlm_rewards": no, "task_reward": np.array([0.5])}
+        books.step(Step(None, np.array([np.nan]), np.array([index > 13]), no, infos, ~no))
+    assert books.is_between_episodes
+    books.receive(late(10, 0, 1))
+    whole = copy.deepcopy(books)
+    whole.receive(late(11, 1, 2, 3, 4))
+    whole.receive(late(15, 7))
+    books.receive(late(15, 7))  # those of 12 to 14 are lost
+    for one in (whole, books):
+        assert one.pop(0).summary == {
+            "r": 7,
+            "l": 1,
+            "task_return": 0.5,
+            "success_fraction": pytest.approx(np.nan, nan_ok=True),
+        }
+        assert one.pop(0) is None  # the first episode is not reported

@@ -21,6 +21,7 @@ class CountingWithSuccess(Counting):
         return *results, {**info, "success": self.count % 2 == 0}
 
 
+LATE = {"vlm_rewards", "vlm_reward_start", "vlm_episode_index"}
 FEATURES = {"vlm_features", "vlm_task_rewards", "vlm_reward_version"}
 """What there is with `return_features=True` only."""
 SPARSE = {"vlm_scored"}
@@ -38,7 +39,7 @@ def make(mode, *, reward="PixelReward", **kwargs):
 )
 def test_vector_infos_have_the_listed_keys_and_dtypes(mode, features, sparse):
     envs = make(mode, reward="TwoFeatures", return_features=bool(features), score_every=2 if sparse else 1)
-    late = {"vlm_rewards", "vlm_reward_start", "vlm_episode_index"} | features | sparse
+    late = LATE | features | sparse
     listed = {key: line for key, line in VECTOR.items() if key not in (FEATURES | SPARSE) - features - sparse}
     assert listed.keys() == late | {"vlm_step_index", "task_reward"}
     _, infos = envs.reset(seed=0)
@@ -52,12 +53,19 @@ def test_vector_infos_have_the_listed_keys_and_dtypes(mode, features, sparse):
     envs.close()
 
 
-def test_infos_without_late_rewards():
+def test_infos_with_the_reward_of_each_step():
+    """They have the same keys, and each reward belongs to the step that returned it."""
     for features in (set(), FEATURES):
         envs = make("SameStep", reward="TwoFeatures", scoring="step", return_features=bool(features))
-        assert envs.reset(seed=0)[1] == {}
-        infos = envs.step(np.zeros(2, dtype=int))[4]
-        assert {key for key in infos if key[0] != "_"} == {"task_reward", "success"} | features
+        envs.reset(seed=0)
+        for step in range(2):
+            _, rewards, _, _, infos = envs.step(np.zeros(2, dtype=int))
+            keys = {"vlm_step_index", "task_reward", "success"} | LATE | features
+            assert {key for key in infos if key[0] != "_"} == keys
+            late = vlmrm_gym.read_late(infos)
+            assert [(one.env, one.start, one.rewards.tolist()) for one in late] == [
+                (i, step, [reward]) for i, reward in enumerate(rewards)
+            ]
         envs.close()
 
 
@@ -70,7 +78,7 @@ def test_vec_env_infos_have_the_listed_keys(features, sparse):
     for _ in range(3):
         seen |= {key for info in envs.step(np.zeros(2, dtype=int))[3] for key in info}
     of_stable_baselines3 = {"TimeLimit.truncated", "terminal_observation"}
-    assert seen - of_stable_baselines3 == SB3.keys() - ({*FEATURES, "vlm_fingerprint", *SPARSE} - features - sparse)
+    assert seen - of_stable_baselines3 == SB3.keys() - ({*FEATURES, "vlm_fingerprint"} - features)
     envs.close()
 
 

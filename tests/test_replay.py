@@ -18,7 +18,7 @@ from vlmrm_gym.replay import ReplayBuffer
 def contents(buffer):
     """All that can be sampled, oldest first: (observation, action, next observation, reward, termination)."""
     names = ("observations", "actions", "next_observations", "rewards", "terminations")
-    fields = (buffer._storage[name][: len(buffer)] for name in names)
+    fields = (buffer._columns[name][: len(buffer)] for name in names)
     rows = list(zip(*(field.reshape(len(buffer)).tolist() for field in fields), strict=True))
     oldest = buffer._late.num_stored % buffer.capacity if buffer._late.num_stored > buffer.capacity else 0
     return rows[oldest:] + rows[:oldest]
@@ -47,8 +47,7 @@ def test_against_a_simple_model(lengths, mode, scoring, capacity, flushes):
     for flush in flushes:
         if mode == AutoresetMode.DISABLED and ended.any():
             observations, infos = envs.reset(options={"reset_mask": ended})
-            if scoring != "step":
-                large.add_rewards(infos), small.add_rewards(infos)
+            large.add_rewards(infos), small.add_rewards(infos)
         counts = [len(base.expected_rewards) for base in bases]
         actions = rng.integers(2, size=len(bases))
         next_observations, rewards, terminations, truncations, infos = envs.step(actions)
@@ -59,15 +58,14 @@ def test_against_a_simple_model(lengths, mode, scoring, capacity, flushes):
                 count = base.expected_rewards[-1]
                 expected.add((observations[i].item(), actions[i], count, count, float(terminations[i])))
         observations, ended = next_observations, terminations | truncations
-        if flush and scoring != "step":
+        if flush:
             infos = envs.flush()
             large.add_rewards(infos), small.add_rewards(infos)
             assert large.num_pending == 0
         assert set(contents(large)) <= expected
         assert len(large) + large.num_pending == len(expected)
-    if scoring != "step":
-        infos = envs.flush()
-        large.add_rewards(infos), small.add_rewards(infos)
+    infos = envs.flush()
+    large.add_rewards(infos), small.add_rewards(infos)
     stored = contents(large)
     assert len(stored) == len(expected)
     assert set(stored) == expected
@@ -136,15 +134,12 @@ def test_a_step_whose_reward_is_refused_leaves_nothing_that_the_next_reward_coul
     envs = vlmrm_gym.VLMRewardVectorEnv([Counting], reward="reward_models:PixelReward", scoring="step")
     buffer, actions = ReplayBuffer(5, envs), np.zeros(1, dtype=int)
     observations, _ = envs.reset(seed=0)
-    for reward in (np.nan, 2.0):
-        next_observations, _, *results = envs.step(actions)
-        if np.isnan(reward):
-            with pytest.raises(RuntimeError, match="not finite"):
-                buffer.add(observations, actions, next_observations, np.array([reward]), *results)
-        else:
-            buffer.add(observations, actions, next_observations, np.array([reward]), *results)
-        observations = next_observations
-    assert [row[3] for row in contents(buffer)] == [2.0]
+    *results, infos = envs.step(actions)
+    infos["vlm_rewards"][0][:] = np.nan
+    with pytest.raises(RuntimeError, match="not finite"):
+        buffer.add(observations, actions, *results, infos)
+    buffer.add(results[0], actions, *envs.step(actions))
+    assert [row[3] for row in contents(buffer)] == [3.0]
     envs.close()
 
 
@@ -228,7 +223,7 @@ def test_observations_that_are_dictionaries():
 
 
 def test_a_same_step_vector_of_scored_environments_is_refused():
-    """Its `task_reward` is in `final_info` where an episode has ended: the last transition would be left out."""
+    """Its infos do not say which transitions the rewards belong to."""
     makers = [
         lambda length=length: vlmrm_gym.VLMReward(Counting([length]), reward="reward_models:PixelReward")
         for length in (1, 5)

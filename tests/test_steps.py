@@ -136,7 +136,7 @@ def test_an_end_under_same_step_needs_a_last_observation(door, said):
 
         def step(self, actions):
             observations, rewards, *ends, infos = super().step(actions)
-            own = {"task_reward": rewards, "_task_reward": np.full(2, True)}
+            own = {"vlm_step_index": np.zeros(2, dtype=int), "_vlm_step_index": np.full(2, True)}
             return observations, rewards, *ends, {**infos, **own, **said}
 
     envs = Says(2, length=1, resets=SAME_STEP, declares=SAME_STEP, says=["final_info"])
@@ -179,10 +179,10 @@ def test_flags_and_rewards_of_any_form_are_read_alike(form, scoring):
         task_rewards.append(results[4]["task_reward"][1])
         if results[4]["_task_reward"][1]:
             paid.append(results[1][1])
-            indices.append(results[4]["vlm_step_index"][1] if scoring == "episode" else len(indices))
+            indices.append(results[4]["vlm_step_index"][1])
     assert task_rewards == [0.5, 1, 1.5, 0] * 3
     assert (len(buffer), buffer.num_pending) == (18, 0)
-    assert sorted(buffer._storage["rewards"][:18].tolist()) == [1] * 6 + [2] * 6 + [3] * 6
+    assert sorted(buffer._columns["rewards"][:18].tolist()) == [1] * 6 + [2] * 6 + [3] * 6
     assert indices == list(range(9))
     assert paid == [1, 2, 3] * 3 or (np.isnan(paid).all() and scoring == "episode")
 
@@ -276,8 +276,8 @@ def test_the_last_observation_of_an_environment_that_reuses_its_array():
         results = envs.step(zeros(envs))
         buffer.add(observations, zeros(envs), *results)
         observations = results[0]
-    assert buffer._storage["next_observations"][:6, 0].tolist() == [1, 2, 3, 1001, 1002, 1003]
-    assert buffer._storage["observations"][:6, 0].tolist() == [0, 1, 2, 1000, 1001, 1002]
+    assert buffer._columns["next_observations"][:6, 0].tolist() == [1, 2, 3, 1001, 1002, 1003]
+    assert buffer._columns["observations"][:6, 0].tolist() == [0, 1, 2, 1000, 1001, 1002]
     envs.close()
 
     envs = VLMVecEnv(scored([lambda: Reusing([3])], autoreset_mode="SameStep"))

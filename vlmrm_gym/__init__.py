@@ -13,6 +13,7 @@ from vlmrm_gym.tasks import TASKS, register, register_hints
 
 if TYPE_CHECKING:
     from vlmrm_gym.episode_log import EpisodeLog
+    from vlmrm_gym.late import Late, read_late
     from vlmrm_gym.preferences import EndpointLabeler, GroundTruthLabeler, HumanLabeler, PreferenceLearner
     from vlmrm_gym.replay import ReplayBuffer
     from vlmrm_gym.rewards import CLIP, CLIPReward, Endpoint, Preference, Program, RewardModel, RewardSpec, SequenceHead
@@ -30,6 +31,7 @@ __all__ = [
     "EpisodeLog",
     "GroundTruthLabeler",
     "HumanLabeler",
+    "Late",
     "Preference",
     "PreferenceLearner",
     "Program",
@@ -41,6 +43,7 @@ __all__ = [
     "VLMReward",
     "VLMRewardVectorEnv",
     "__version__",
+    "read_late",
 ]
 
 for _task in TASKS:
@@ -49,6 +52,7 @@ register_hints()
 
 _LAZY = {
     "episode_log": ("EpisodeLog",),
+    "late": ("Late", "read_late"),
     "preferences": ("EndpointLabeler", "GroundTruthLabeler", "HumanLabeler", "PreferenceLearner"),
     "replay": ("ReplayBuffer",),
     "rewards": ("CLIP", "CLIPReward", "Endpoint", "Preference", "Program", "RewardModel", "RewardSpec", "SequenceHead"),

@@ -1,6 +1,7 @@
 """Episodes of vector environments: their statistics while training, and playing them to evaluate a policy."""
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,15 +10,134 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from vlmrm_gym.infos import read_success
-from vlmrm_gym.steps import VectorSteps, find_autoreset_mode
+from vlmrm_gym.late import Late, read_late
+from vlmrm_gym.steps import Step, VectorSteps, find_autoreset_mode
+
+
+@dataclass
+class Episode:
+    """What is known of an episode so far."""
+
+    steps: int = 0
+    scored: int = 0
+    """How many of the steps have their rewards."""
+    scored_return: float = 0.0
+    """The sum of these."""
+    task_return: float = 0.0
+    successes: float = 0.0
+    """How many of the steps were successes; NaN where one did not say."""
+    is_over: bool = False
+    is_lost: bool = False
+    """Whether a reset ended it, or some of its steps or rewards were lost."""
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether all steps have their rewards."""
+        return self.scored == self.steps
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """`r`, `l`, `task_return` and `success_fraction`; see `EpisodeStatistics`."""
+        return {
+            "r": self.scored_return if self.is_scored else np.nan,
+            "l": self.steps,
+            "task_return": self.task_return,
+            "success_fraction": self.successes / max(self.steps, 1),
+        }
+
+
+class EpisodeBooks:
+    """The books of the episodes of vector environments, whose rewards may arrive after an episode has ended.
+
+    Rewards find their transitions by `vlm_step_index`. Those of transitions before the first `step` are ignored.
+    Environments that are not scored pay their own rewards at once.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_steps: list[int | None] = [None] * num_envs
+        """The `vlm_step_index` of each environment's next transition; None before the first."""
+        self._episodes = [deque([Episode()]) for _ in range(num_envs)]
+        """Of each environment: those that wait for rewards, and at last the one in progress."""
+
+    @property
+    def is_between_episodes(self) -> bool:
+        """Whether the next step begins an episode in every environment."""
+        return not any(episodes[-1].steps for episodes in self._episodes)
+
+    def step(self, step: Step) -> list[Episode]:
+        """Add the transitions of a step, without late rewards. Returns the episode of each environment it belongs to.
+
+        Where transitions are missing since the step before, the calls that made them have raised an exception.
+        """
+        success = read_success(step.infos, len(self._episodes)).tolist()
+        task_rewards, indices = step.infos.get("task_reward", step.rewards), step.infos.get("vlm_step_index")
+        current = [episodes[-1] for episodes in self._episodes]
+        for i in np.flatnonzero(step.stepped).tolist():
+            episode = current[i]
+            index = (self.num_steps[i] or 0) if indices is None else int(indices[i])
+            self.num_steps[i] = self._skip_to(i, index) + 1
+            episode.steps += 1
+            episode.task_return += float(task_rewards[i])
+            episode.successes += success[i]
+            if "_vlm_rewards" not in step.infos:
+                episode.scored += 1
+                episode.scored_return += float(step.rewards[i])
+        self.end(step.ends)
+        return current
+
+    def end(self, mask: NDArray[np.bool_], *, is_lost: bool = False) -> None:
+        """Begin other episodes of some environments. `is_lost`: a reset has ended those in progress."""
+        for i in np.flatnonzero(mask).tolist():
+            if (episode := self._episodes[i][-1]).steps:
+                episode.is_over, episode.is_lost = True, episode.is_lost or is_lost
+                self._episodes[i].append(Episode())
+
+    def receive(self, late: Late) -> None:
+        """Add the rewards of transitions. Those of earlier ones that have none will not come any more."""
+        if self.num_steps[late.env] is None:
+            return
+        episodes = self._episodes[late.env]
+        count = self._skip_to(late.env, late.stop)
+        oldest = count - sum(episode.steps - episode.scored for episode in episodes)
+        num_lost, rewards = max(0, late.start - oldest), late.rewards[max(0, oldest - late.start) :]
+        for episode in episodes:
+            lost = min(num_lost, episode.steps - episode.scored)
+            num_lost -= lost
+            episode.scored += lost
+            episode.is_lost |= lost > 0
+            own, rewards = np.split(rewards, [episode.steps - episode.scored])
+            episode.scored += len(own)
+            episode.scored_return += float(own.sum())
+
+    def pop(self, i: int, *, newest: bool = False) -> Episode | None:
+        """Take an episode of an environment that is over and has all of its rewards: the oldest, or the newest.
+
+        Those that are lost are not returned, and with the newest the ones before it are dropped.
+        """
+        found, episodes = None, self._episodes[i]
+        while episodes[0].is_over and episodes[0].is_scored and (newest or found is None):
+            episode = episodes.popleft()
+            found = found if episode.is_lost else episode
+        return found
+
+    def _skip_to(self, i: int, index: int) -> int:
+        """Count the transitions before an index that no `step` added. Returns the index after the newest transition."""
+        count, episode = self.num_steps[i], self._episodes[i][-1]
+        if count is None or count >= index:
+            return index if count is None else count
+        episode.steps, episode.is_lost = episode.steps + index - count, True
+        self.num_steps[i] = index
+        return index
 
 
 class EpisodeStatistics(VectorWrapper):
     """Like Gymnasium's `RecordEpisodeStatistics`, but also sums task rewards and counts successes.
 
-    Where episodes end, `infos["_episode"]`, bool (num_envs,), is true, and `infos["episode"]` has arrays (num_envs,):
+    Where episodes end, `infos["_episode"]`, bool (num_envs,), is true, and `infos["episode"]` has arrays (num_envs,).
+    Where all rewards of an episode that has ended have arrived, `infos["_scored_episode"]` is true, and
+    `infos["scored_episode"]` has the same arrays; not where a reset ended it.
 
-    - `r`: float64, the sum of the rewards; NaN where they arrive later.
+    - `r`: float64, the sum of the rewards; NaN where some have not arrived.
     - `l`: int64, the number of steps.
     - `task_return`: float64, the sum of the environment's own rewards.
     - `success_fraction`: float64, the fraction of the steps with success; NaN where the environment reports none.
@@ -44,8 +164,7 @@ class EpisodeStatistics(VectorWrapper):
         super().__init__(env)
         self._steps = VectorSteps("env", env, autoreset_mode)
         self.metadata = {**env.metadata, "autoreset_mode": self._steps.mode}
-        self._sums = np.zeros((4, self.num_envs))
-        """Rewards, steps, task rewards and successes of the current episodes."""
+        self._books = EpisodeBooks(self.num_envs)
 
     @property
     def head(self) -> Any:
@@ -59,7 +178,8 @@ class EpisodeStatistics(VectorWrapper):
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those of `options={"reset_mask": ...}`; their statistics begin anew."""
         observations, infos, mask = self._steps.reset(seed, options)
-        self._sums[:, mask] = 0
+        self._receive(infos)
+        self._books.end(mask, is_lost=True)
         return observations, infos
 
     def step(
@@ -67,19 +187,23 @@ class EpisodeStatistics(VectorWrapper):
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Step; see the class for the infos."""
         step = self._steps.step(actions)
-        success = read_success(step.infos, self.num_envs)
-        task_rewards = step.infos.get("task_reward", step.rewards)
-        self._sums += np.where(step.stepped, [step.rewards, np.ones(self.num_envs), task_rewards, success], 0)
-        returns, steps, task_returns, successes = np.where(step.ends, self._sums, 0)
-        self._sums[:, step.ends] = 0
-        episode = {
-            "r": returns,
-            "l": steps.astype(np.int64),
-            "task_return": task_returns,
-            "success_fraction": successes / np.maximum(steps, 1),
-        }
-        infos = {**step.infos, "episode": episode, "_episode": step.ends}
+        episodes = self._books.step(step)
+        self._receive(step.infos)
+        ended = [episode if ends else None for episode, ends in zip(episodes, step.ends, strict=True)]
+        scored = [self._books.pop(i) for i in range(self.num_envs)]
+        infos = {**step.infos, **_as_infos("episode", ended), **_as_infos("scored_episode", scored)}
         return step.observations, step.rewards, step.terminations, step.truncations, infos
+
+    def _receive(self, infos: Mapping[str, Any]) -> None:
+        for late in read_late(infos):
+            self._books.receive(late)
+
+
+def _as_infos(name: str, episodes: Sequence[Episode | None]) -> dict[str, Any]:
+    """Arrays with what is known of some environments' episodes, and a mask."""
+    rows = [(episode or Episode()).summary for episode in episodes]
+    columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    return {name: columns, f"_{name}": np.array([episode is not None for episode in episodes])}
 
 
 def finished_episodes(infos: Mapping[str, Any]) -> list[dict[str, float]]:
@@ -90,16 +214,11 @@ def finished_episodes(infos: Mapping[str, Any]) -> list[dict[str, float]]:
         that has been scored, which can be later.
     """
     rows: list[dict[str, float]] = []
-    scored_every_step = "task_reward" in infos and "vlm_rewards" not in infos
     for i in np.flatnonzero(infos["_episode"]):
         row = {name: float(infos["episode"][name][i]) for name in ("task_return", "success_fraction")}
-        if np.isnan(row["success_fraction"]):
-            del row["success_fraction"]
-        if scored_every_step:
-            row["vlm_return"] = float(infos["episode"]["r"][i])
-        rows.append(row)
-    for i in np.flatnonzero(infos.get("_vlm_rewards", ())):
-        rows.append({"vlm_return": float(infos["vlm_rewards"][i].sum())})
+        rows.append({name: value for name, value in row.items() if not np.isnan(value)})
+    if "_vlm_rewards" in infos:
+        rows += [{"vlm_return": float(own)} for own in infos["scored_episode"]["r"][infos["_scored_episode"]]]
     return rows
 
 
@@ -155,12 +274,10 @@ def play_episodes(
     results, running = np.zeros((3, envs.num_envs)), np.full(envs.num_envs, True)
     while running.any():
         observations, _, _, _, infos = envs.step(policy(observations))
-        episode = infos["episode"]
-        if (running & infos["_episode"] & ~infos.get("_vlm_rewards", running)).any():
+        if (running & infos["_episode"] & ~infos["_scored_episode"]).any():
             envs.render()  # any call raises what scoring has raised
             raise ValueError("`envs` must have an episode's rewards when it ends. Received none. Use overlap=False.")
-        for i in np.flatnonzero(running & infos["_episode"]):
-            vlm_return = infos["vlm_rewards"][i].sum() if "vlm_rewards" in infos else episode["r"][i]
-            results[:, i] = vlm_return, episode["task_return"][i], episode["success_fraction"][i]
+        for i in np.flatnonzero(running & infos["_scored_episode"]):
+            results[:, i] = [infos["scored_episode"][name][i] for name in ("r", "task_return", "success_fraction")]
         running &= ~infos["_episode"]
     return Episodes(*results)

@@ -25,9 +25,10 @@ As everywhere in Gymnasium, a mask with a leading underscore says where an eleme
 
 Which calls return what:
 
-- `step` with `scoring="episode"`: all of them. With `scoring="step"` rewards are never late: `task_reward`, and with
-  features `vlm_features` and `vlm_task_rewards` of the step, T = 1, and `vlm_reward_version`.
-- `reset` with `scoring="episode"`, and `flush`: all but `vlm_step_index` and `task_reward`.
+- `step`: all of them. With `scoring="step"` the rewards are those of this step: T = 1.
+- `reset` and `flush`: all but `vlm_step_index` and `task_reward`.
+
+`vlmrm_gym.read_late` reads those of late rewards, from the infos of every call and from those of `VLMVecEnv`.
 
 The infos of one environment (`VLMReward`, or a registered ID through `gym.make`) have `task_reward`, a float. The
 environments of this package add `success`, a bool; `VLMRM/Humanoid-v0`, which defines no success, has False.
@@ -41,7 +42,7 @@ Key                   Value
 `vlm_env_uid`         str, unique to this `VLMVecEnv`: tells its transitions from those of another one.
 `vlm_rewards`         float32 (T,), rewards of the oldest unscored transitions; absent if none have arrived.
 `vlm_reward_start`    int, the `vlm_step_index` of the first of these rewards; absent if none have arrived.
-`vlm_scored`          bool (T,), see above.
+`vlm_scored`          bool (T,), where these rewards were scored, not interpolated or held; absent if none have arrived.
 `vlm_features`        float32 (T, V, D), see above. This and the next three with `return_features=True`, where rewards
                       have arrived.
 `vlm_task_rewards`    float32 (T,), see above.
@@ -74,7 +75,7 @@ SCENE_UPDATE_KEY = "vlm_scene_update"
 
 
 def read_success(infos: Mapping[str, Any], num_envs: int) -> NDArray[np.float64]:
-    """Whether each environment reports success, 0 or 1; NaN where it reports neither. Without a mask all report it."""
+    """Read the success of each environment, 0 or 1; NaN where it reports neither. Without a mask all report it."""
     success = np.full(num_envs, np.nan)
     final = infos.get("final_info", {})  # where same-step autoreset has ended an episode
     for reported, reporting in ((infos, True), (final, infos.get("_final_info", True))):

@@ -52,7 +52,7 @@ def epic_distance(reward: ArrayLike, success: ArrayLike) -> float:
 
 
 def all_alike(values: ArrayLike) -> bool:
-    """Whether finite numbers differ by at most a billionth of the largest magnitude: no more than by rounding."""
+    """Tell whether finite numbers differ by at most a billionth of the largest magnitude: no more than by rounding."""
     array = np.asarray(values, dtype=np.float64)
     return bool(np.ptp(array) <= 1e-9 * np.abs(array).max())
 

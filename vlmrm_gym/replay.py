@@ -16,16 +16,10 @@ from vlmrm_gym._util.validation import (
     check_reward_wrappers,
     is_array_space,
 )
+from vlmrm_gym.late import read_late
 from vlmrm_gym.rewards.model import Head
-from vlmrm_gym.steps import as_flags, as_rewards, check_final_observations, find_autoreset_mode
-from vlmrm_gym.store import (
-    FeaturesDtype,
-    TransitionStore,
-    find_featured,
-    flatten_field,
-    late_fields,
-    unflatten_field,
-)
+from vlmrm_gym.steps import as_flags, check_final_observations, find_autoreset_mode
+from vlmrm_gym.store import FeaturesDtype, TransitionStore, find_featured, flatten_field, unflatten_field
 
 
 @dataclass(frozen=True)
@@ -46,8 +40,8 @@ class Batch:
 class ReplayBuffer:
     """The newest transitions of a `VLMRewardVectorEnv`. Only transitions with rewards are sampled.
 
-    A transition is pending until `infos["vlm_rewards"]` has its reward; with `scoring="step"` it is stored at once.
-    Steps that only reset an environment are skipped. `reset` and `flush` return rewards, too: pass their infos to
+    A transition is pending until `infos["vlm_rewards"]` has its reward; with `scoring="step"` that is at once. Steps
+    that only reset an environment are skipped. `reset` and `flush` return rewards, too: pass their infos to
     `add_rewards`. Transitions whose rewards were not passed on are dropped when rewards of later ones arrive.
 
     >>> import gymnasium as gym, vlmrm_gym
@@ -79,8 +73,8 @@ class ReplayBuffer:
 
     Raises:
         ValueError: The capacity is below 1, or too high for the memory that its features would take; `envs` is not a
-            vector environment, does not say when it resets, or has a wrapper that changes rewards which arrive later;
-            or a space is of another kind.
+            vector environment, does not say when it resets, or has a wrapper that changes rewards; or a space is of
+            another kind.
     """
 
     def __init__(
@@ -107,15 +101,14 @@ class ReplayBuffer:
             "actions": action_space,
             **flatten_field("next_observations", observation_space),
             "terminations": scalar,
-            "rewards": scalar,  # last, as of a `TransitionStore`
+            "rewards": scalar,
         }
         featured = find_featured(envs)
-        self._storage = {name: self._allocate(space) for name, space in spaces.items()}
         self._late = TransitionStore(
             self.capacity,
             "capacity",
             features_dtype,
-            fields=self._storage,
+            fields={name: self._allocate(space) for name, space in spaces.items()},
             num_envs=envs.num_envs,
             fingerprint="" if featured is None else featured.head.fingerprint,
             expected=featured is not None,
@@ -146,19 +139,17 @@ class ReplayBuffer:
         """Add the transitions of a step, and store those whose rewards have arrived.
 
         `observations` are those that the policy acted on; all from `next_observations` on is what `envs.step` returned.
-        Arrays are copied.
+        Arrays are copied. The rewards that are stored are those in the infos.
 
         Raises:
             ValueError: `infos` was not returned by a `VLMRewardVectorEnv`, or lacks the last observation of an episode
                 that ended; an array has not one element for each environment; or as `add_rewards`.
             RuntimeError: As `add_rewards`.
         """
-        if "_task_reward" not in infos:
-            raise ValueError(f"`infos` must be what a VLMRewardVectorEnv returned. Received the keys {list(infos)}.")
-        if self._same_step and not np.all(infos["_task_reward"]):
+        if "_vlm_step_index" not in infos:
             raise ValueError(
-                "`infos` must be what a VLMRewardVectorEnv returned. Received some without `task_reward`, as of a "
-                "vector of VLMReward. Put VLMRewardVectorEnv around a vector of unscored environments."
+                f"`infos` must be what a VLMRewardVectorEnv returned. Received the keys {list(infos)}. Put "
+                "VLMRewardVectorEnv around a vector of unscored environments."
             )
         num_envs = self._late.num_envs
         terminated, truncated = (
@@ -171,20 +162,14 @@ class ReplayBuffer:
             **flatten_field("next_observations", next_observations),
             "terminations": terminated,
         }
-        step = {name: np.array(step[name]) for name in self._storage if name in step}
+        step = {name: np.array(values) for name, values in step.items()}
         if self._same_step:  # an ended environment returned the first observation of its next episode
             check_final_observations(infos, terminated | truncated)
             for i in np.flatnonzero(terminated | truncated):
                 for name, values in flatten_field("next_observations", infos["final_obs"][i]).items():
                     step[name][i] = values
-        transitions = list(zip(*step.values(), strict=True))
-        if "vlm_rewards" not in infos:  # scored at every step: nothing waits
-            own = as_rewards("`rewards`", rewards, num_envs)[:, None]
-            zeros = np.zeros(num_envs, dtype=np.int64)
-            infos = {**infos, "_vlm_rewards": infos["_task_reward"], "vlm_rewards": own}
-            infos |= {"vlm_reward_start": zeros, "vlm_step_index": zeros}
-            self._late.drop_pending(num_envs)
-        for i in np.flatnonzero(infos["_task_reward"]).tolist():
+        transitions = list(zip(*(step[name] for name in self._late.waiting_fields), strict=True))
+        for i in np.flatnonzero(infos["_vlm_step_index"]).tolist():
             self._late.add(i, int(infos["vlm_step_index"][i]), transitions[i])
         self.add_rewards(infos)
 
@@ -195,8 +180,8 @@ class ReplayBuffer:
             RuntimeError: A reward without features is not finite.
             ValueError: Features are not like those stored, or the head of the last `relabel` makes no rewards of them.
         """
-        for i in np.flatnonzero(infos.get("_vlm_rewards", ())).tolist():
-            self._late.receive(i, int(infos["vlm_reward_start"][i]), late_fields(infos, i))
+        for late in read_late(infos):
+            self._late.receive(late)
 
     def relabel(self, head: Head) -> None:
         """Make all rewards anew: that of a transition becomes `head(features)` plus its weighted task reward.
@@ -216,8 +201,7 @@ class ReplayBuffer:
                 rewards are as before.
             TypeError: It cannot be called.
         """
-        rewards = self._late.relabel(head, len(self))
-        self._storage["rewards"][: len(rewards)] = torch.from_numpy(rewards).to(self.device)
+        self._late.relabel(head)
 
     def sample(self, batch_size: int) -> Batch:
         """Sample transitions uniformly, with replacement.
@@ -229,7 +213,7 @@ class ReplayBuffer:
         check_positive_integer("batch_size", batch_size)
         self._late.check_sample()
         i = torch.randint(len(self), (batch_size,), generator=self._generator, device=self.device)
-        sampled = {name: stored[i] for name, stored in self._storage.items()}
+        sampled = {name: self._late.columns[name][i] for name in (*self._late.waiting_fields, "rewards")}
         return Batch(**{field.name: unflatten_field(field.name, sampled) for field in fields(Batch)})
 
     def state_dict(self) -> dict[str, Any]:
@@ -270,12 +254,11 @@ class ReplayBuffer:
         self._late.num_stored = state["stored"]
         if len(state["generator"]) == len(self._generator.get_state()):  # else of another kind of device
             self._generator.set_state(state["generator"].cpu())
-        self._late.drop_pending(self._late.num_envs)
 
     @property
     def _columns(self) -> dict[str, torch.Tensor]:
-        """All columns, those of features after the others."""
-        return {name: torch.as_tensor(column) for name, column in self._late.all_columns.items()}
+        """All columns as tensors, which share their memory."""
+        return {name: torch.as_tensor(column) for name, column in self._late.columns.items()}
 
     def _allocate(self, space: gym.Space[Any]) -> torch.Tensor:
         """Allocate storage for elements of a space."""

@@ -4,7 +4,7 @@ Stored rewards can be made anew of features, by another head. Needs no RL librar
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,24 +13,16 @@ from gymnasium.vector import VectorWrapper
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.memory import available_memory
-from vlmrm_gym._util.validation import check_choice
-from vlmrm_gym.rewards.heads import CurrentHead, apply_head, check_head
+from vlmrm_gym._util.validation import check_choice, short_repr
+from vlmrm_gym.late import Late
+from vlmrm_gym.rewards.heads import CurrentHead, SequenceHead, apply_head, check_head
 from vlmrm_gym.rewards.model import Head
 
 FeaturesDtype = Literal["float32", "float16"]
 Transition = tuple[Any, ...]
 """The fields of a transition: arrays without a batch dimension, and numbers."""
-LATE = ("vlm_rewards", "vlm_scored", "vlm_features", "vlm_task_rewards", "vlm_reward_version")
-"""The entries of infos that belong to transitions of earlier steps, too; see `vlmrm_gym.infos`."""
 _NEEDS_RELABEL = -1
 """Saved in place of a version where the stored rewards are of no version that new environments can have."""
-
-
-def late_fields(infos: Mapping[str, Any], i: int) -> dict[str, NDArray[Any]]:
-    """What has arrived of an environment for T of its transitions: the entries in `LATE`, arrays (T, ...)."""
-    found = {name: np.asarray(infos[name][i]) for name in LATE if name in infos}
-    # The version is one number for all rewards that arrive together.
-    return {name: np.full(len(found["vlm_rewards"]), own) if own.ndim == 0 else own for name, own in found.items()}
 
 
 class TransitionStore:
@@ -43,8 +35,8 @@ class TransitionStore:
     in memory only, no pickle and no `state` has it.
 
     `name` is the parameter that is the capacity, for messages. `fields` are arrays or tensors (capacity, ...) by name,
-    the rewards last, in the order of the fields of transitions. `expected` says whether there will be features; None:
-    it is not known yet.
+    in the order of the fields of transitions, with `rewards` last. `expected` says whether there will be features;
+    None: it is not known yet.
     """
 
     def __init__(
@@ -61,7 +53,10 @@ class TransitionStore:
         check_choice("features_dtype", dtype, get_args(FeaturesDtype))
         self.capacity, self._name = capacity, name
         self.dtype: FeaturesDtype = dtype
-        self.fields = dict(fields or {})
+        self.columns: dict[str, Any] = dict(fields or {})
+        """The fields; after them `features`, float32 or float16 (capacity, V, D), and weighted `task_rewards`, float32
+        (capacity,), if there are features. The system gives the memory of those two as they fill."""
+        self.waiting_fields = tuple(name for name in self.columns if name != "rewards")
         self.num_stored = 0
         """How many transitions have been stored so far; the newest `capacity` of them are there."""
         self.fingerprint, self.expected = fingerprint, expected
@@ -70,9 +65,6 @@ class TransitionStore:
         """Of the environments' head, when the stored rewards were made; None: that of the next rewards to arrive."""
         self.is_settled = True
         """Whether all stored rewards are of one head."""
-        self.columns: dict[str, NDArray[Any]] = {}
-        """`features`, float32 or float16 (capacity, V, D), and weighted `task_rewards`, float32 (capacity,), in the
-        order of `arrive`. Empty without features. The system gives the memory as they fill."""
         self.drop_pending(num_envs)
 
     def __len__(self) -> int:
@@ -93,46 +85,45 @@ class TransitionStore:
         """Number of transitions that wait for their rewards."""
         return sum(map(len, self._pending))
 
-    def pending(self) -> Iterator[tuple[int, int, Transition]]:
-        """Environment, step index and fields of what waits: environment by environment, oldest first."""
-        for env_index, waiting in enumerate(self._pending):
-            for step_index, transition in waiting:
-                yield env_index, step_index, transition
+    def pending(self) -> dict[str, NDArray[Any]]:
+        """Columns of what waits, environment by environment, oldest first: its environment, step index and fields."""
+        rows = [(i, index, *fields) for i, waiting in enumerate(self._pending) for index, fields in waiting]
+        names = ("env_index", "step_index", *self.waiting_fields)
+        return {name: np.array([row[k] for row in rows]) for k, name in enumerate(names)}
 
     def add(self, env_index: int, step_index: int, transition: Transition) -> None:
         """Add a transition that waits. Its `vlm_step_index` is higher than those before it. Kept, not copied."""
         self._pending[env_index].append((step_index, transition))
 
-    def receive(self, env_index: int, start: int, late: Mapping[str, NDArray[Any]]) -> None:
-        """Store the transitions of an environment that these late fields belong to, from an index on.
+    def receive(self, late: Late) -> None:
+        """Store the transitions of an environment whose rewards have arrived.
 
-        Transitions before it are dropped: their rewards will not come any more. Rewards of transitions that were never
-        added are ignored.
+        Transitions before them are dropped: their rewards will not come any more. Rewards of transitions that were
+        never added are ignored.
         """
-        arrived = self.arrive(late, f"environment {env_index}", stored=len(self))
-        waiting, rewarded = self._pending[env_index], list[Transition]()
-        while waiting and waiting[0][0] < start + len(arrived[0]):
+        arrived = self.arrive(late)
+        waiting, rewarded = self._pending[late.env], list[Transition]()
+        while waiting and waiting[0][0] < late.stop:
             step_index, transition = waiting.popleft()
-            if step_index >= start:
-                rewarded.append((*transition, *(rows[step_index - start] for rows in arrived)))
+            if step_index >= late.start:
+                rewarded.append((*transition, *(rows[step_index - late.start] for rows in arrived)))
         count = len(rewarded)
         newest = slice(max(0, count - self.capacity), None)
         rows = (self.num_stored + np.arange(count)[newest]) % self.capacity
-        for column, values in zip(self.all_columns.values(), zip(*rewarded[newest], strict=True), strict=bool(count)):
-            new = np.array(values).reshape(len(rows), *column.shape[1:])
-            column[rows] = new if isinstance(column, np.ndarray) else torch.as_tensor(new).to(column)
+        for column, values in zip(self.columns.values(), zip(*rewarded[newest], strict=True), strict=bool(count)):
+            _write(column, rows, np.array(values).reshape(len(rows), *column.shape[1:]))
         self.num_stored += count
 
     @property
-    def all_columns(self) -> dict[str, Any]:
-        """The fields, and the columns of features after them."""
-        return self.fields | self.columns
+    def has_features(self) -> bool:
+        """Whether there are columns of features."""
+        return "features" in self.columns
 
     def allocate(self, shape: tuple[int, ...]) -> None:
         """Allocate the columns of features of this shape, (V, D), unless they are, or raise a ValueError: they are of
         another shape, or the memory does not suffice for all transitions.
         """
-        if self.columns:
+        if self.has_features:
             if (own := self.columns["features"].shape[1:]) != shape:
                 raise ValueError(
                     f"`vlm_features` must have the shape of those stored, {own}. Received {shape}. Make another buffer."
@@ -150,48 +141,43 @@ class TransitionStore:
                 f"{shape} in {self.dtype} take {needed / 1e9:.3g} GB. {available / 1e9:.3g} GB are available. "
                 f"Pass {remedy}."
             )
-        self.columns = {
-            "features": np.empty((self.capacity, *shape), dtype=self.dtype),
-            "task_rewards": np.empty(self.capacity, dtype=np.float32),
-        }
+        self.columns["features"] = np.empty((self.capacity, *shape), dtype=self.dtype)
+        self.columns["task_rewards"] = np.empty(self.capacity, dtype=np.float32)
 
-    def arrive(self, late: Mapping[str, NDArray[Any]], of: str, *, stored: int) -> tuple[NDArray[Any], ...]:
-        """The late columns of transitions of an environment: rewards; with features, also these and task rewards.
+    def arrive(self, late: Late) -> tuple[NDArray[Any], ...]:
+        """What is stored of late rewards: these; with features, also these and task rewards.
 
         A RuntimeError says that rewards without features are not finite, or come after a `relabel`; a ValueError that
         features are unlike those stored, or that the head cannot make rewards of them.
         """
-        rewards = late["vlm_rewards"]
-        has_features = "vlm_features" in late
-        if stored and has_features != bool(self.columns):
+        rewards, features, of = late.rewards, late.features, f"environment {late.env}"
+        if len(self) and (features is not None) != self.has_features:
             raise ValueError("`infos` must all have `vlm_features`, or none. Make another buffer for other ones.")
-        if not has_features:
+        if features is None or late.task_rewards is None or late.versions is None:
             if not np.isfinite(rewards).all():
                 raise RuntimeError(f"Rewards of {of} are not finite: {rewards}.")
             if self._head is not None:
                 raise _no_features()
             self.expected = False
             return (rewards,)
-        self.allocate(late["vlm_features"].shape[1:])
+        self.allocate(features.shape[1:])
         with np.errstate(over="ignore"):
-            features, task_rewards = late["vlm_features"].astype(self.dtype, copy=False), late["vlm_task_rewards"]
-        if not np.isfinite(features).all():
+            kept = features.astype(self.dtype, copy=False)
+        if not np.isfinite(kept).all():
             raise ValueError(
-                f"`vlm_features` of {of} must be finite in {self.dtype}. Received "
-                f"{np.abs(late['vlm_features']).max()} among them."
+                f"`vlm_features` of {of} must be finite in {self.dtype}. Received {np.abs(features).max()} among them."
             )
         if not len(rewards):
-            return rewards, features, task_rewards
-        versions = late["vlm_reward_version"]
-        newest = int(versions.max())
+            return rewards, kept, late.task_rewards
+        newest = int(late.versions.max())
         if self._version is None:
             self._version = newest
-        if newest > self._version or (self._head is None and versions.min() < self._version):
+        if newest > self._version or (self._head is None and late.versions.min() < self._version):
             self.is_settled = False
         elif self._head is not None:
-            rewards = apply_head(self._head, features, of=of) + task_rewards
+            rewards = apply_head(self._head, kept, of=of) + late.task_rewards
         self.is_settled &= bool(np.isfinite(rewards).all())
-        return rewards, features, task_rewards
+        return rewards, kept, late.task_rewards
 
     def check_fingerprint(self, fingerprint: str) -> None:
         """Raise a ValueError if features that come in are others than these. Empty: it is not known which they are."""
@@ -202,12 +188,11 @@ class TransitionStore:
             )
         self.fingerprint = fingerprint or self.fingerprint
 
-    def relabel(self, head: Head, stored: int) -> NDArray[np.float32]:
-        """Make rewards with this head from now on. Returns those of the first `stored` transitions, float32 (stored,).
-
-        Raises as `ReplayBuffer.relabel`.
+    def relabel(self, head: Head) -> None:
+        """Make all rewards with this head, those that are stored and those that arrive. Raises as
+        `ReplayBuffer.relabel`.
         """
-        if self.expected is False or (stored and not self.columns):
+        if self.expected is False or (len(self) and not self.has_features):
             raise _no_features()
         check_head(head, self.fingerprint)
         version = None
@@ -215,18 +200,21 @@ class TransitionStore:
             if head.head is None:
                 raise RuntimeError("`head` must have a first version: call head.replace(...) before. It has none yet.")
             head, version = head.head, head.version
-        rewards = np.empty(0, dtype=np.float32)
-        if self.columns:
-            features, task_rewards = (column[:stored] for column in self.columns.values())
-            name = "" if version is None else f"version {version}"
-            rewards = apply_head(head, features, name, "this buffer") + task_rewards
+        if isinstance(head, SequenceHead):
+            raise TypeError(
+                "`head` must look at one state: a buffer has no whole episodes, of which a SequenceHead makes rewards. "
+                f"Received {short_repr(head)}."
+            )
+        if len(self):
+            used, name = slice(len(self)), "" if version is None else f"version {version}"
+            rewards = apply_head(head, self.columns["features"][used], name, "this buffer")
+            _write(self.columns["rewards"], used, rewards + self.columns["task_rewards"][used])
         self._head, self._version, self.is_settled = head, version, True
-        return rewards
 
-    def resume(self, head: CurrentHead, rewards: NDArray[np.float32]) -> None:
-        """Make rewards with this head from now on; it made those that are stored, which are passed."""
+    def resume(self, head: CurrentHead) -> None:
+        """Make rewards with this head from now on; it made those that are stored."""
         check_head(head, self.fingerprint)
-        if not np.isfinite(rewards).all():
+        if not np.isfinite(self.columns["rewards"][: len(self)]).all():
             raise ValueError("The stored rewards must be of the head, and finite. Call `relabel`.")
         self._head, self._version, self.is_settled = head.head, head.version, True
 
@@ -246,18 +234,20 @@ class TransitionStore:
     @property
     def state(self) -> dict[str, Any]:
         """What a file needs to know of the rewards: a version, and what the features are of. Empty without any."""
-        if not self.columns and self._head is None:
+        if not self.has_features and self._head is None:
             return {}
         is_of_environments = self.is_settled and self._head is None
         version = (self._version or 0) if is_of_environments else _NEEDS_RELABEL
         return {"reward_version": version, "fingerprint": self.fingerprint}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue with a `state` that was saved, or raise a ValueError: it is of other features.
+        """Empty this, to continue with a `state` that was saved; or raise a ValueError: it is of other features.
 
-        The columns are restored by the buffer.
+        The columns and `num_stored` are restored by the buffer.
         """
         self.check_fingerprint(str(state["fingerprint"]) if "fingerprint" in state else "")
+        self.num_stored = 0
+        self.drop_pending(self.num_envs)
         version = int(state["reward_version"]) if "reward_version" in state else 0
         self._head = None
         self._version, self.is_settled = max(0, version) or None, version != _NEEDS_RELABEL
@@ -281,6 +271,11 @@ def unflatten_field(name: str, flat: Mapping[str, Any]) -> Any:
         return flat[name]
     prefix = f"{name}."
     return {key.removeprefix(prefix): value for key, value in flat.items() if key.startswith(prefix)}
+
+
+def _write(column: Any, rows: Any, values: NDArray[Any]) -> None:
+    """Write rows of an array, or of a tensor on any device."""
+    column[rows] = values if isinstance(column, np.ndarray) else torch.as_tensor(values).to(column)
 
 
 def _no_features() -> RuntimeError:

@@ -18,7 +18,7 @@ PAPER_CAMERA: Mapping[str, Any] = {"distance": 3.5, "lookat": [0.0, 0.0, 1.0], "
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One registered ID."""
+    """The record of one registered ID."""
 
     id: str
     """The ID for `gymnasium.make`."""
@@ -57,7 +57,7 @@ class Task:
             )
 
     def make_states(self) -> Any:
-        """What is known of the states, a `vlmrm_gym.envs.states.TaskStates`; None if nothing is."""
+        """Make the task's `vlmrm_gym.envs.states.TaskStates`; None if it has none."""
         return None if self.states is None else resolve_name(self.states)(**self.states_kwargs)
 
 
@@ -96,8 +96,8 @@ def register_hints() -> None:
 
     Gymnasium itself would only say that there is no such name.
     """
-    own = {spec.name for spec in gym.registry.values() if spec.namespace == "VLMRM"}
-    newest = {spec.name: spec.id for spec in gym.registry.values() if spec.namespace is None and spec.name not in own}
+    ours = {spec.name for spec in gym.registry.values() if spec.namespace == "VLMRM"}
+    newest = {spec.name: spec.id for spec in gym.registry.values() if spec.namespace is None and spec.name not in ours}
     for id in newest.values():
         hint = "vlmrm_gym.registration:refuse_unregistered"
         gym.register(f"VLMRM/{id}", entry_point=hint, vector_entry_point=hint, kwargs={"base_id": id})

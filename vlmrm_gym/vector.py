@@ -1,9 +1,9 @@
 """Vector environments scored at the end of episodes, or at every step."""
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, Unpack, get_args
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,31 +15,24 @@ from vlmrm_gym._util.closing import close_on_error
 from vlmrm_gym._util.validation import (
     SCORED_KEY,
     check_autoreset_mode,
-    check_choice,
-    check_flag,
-    check_positive_integer,
-    check_task_reward_weight,
     check_unscored,
-    short_repr,
     weigh_task_rewards,
 )
-from vlmrm_gym.episode_log import EpisodeLog
-from vlmrm_gym.rewards.clip import CLIPOptions, Prompt
+from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.rewards.default_model import default_model
 from vlmrm_gym.rewards.heads import CombineViews, CurrentHead
 from vlmrm_gym.rewards.learned import NO_HEAD
-from vlmrm_gym.rewards.specification import resolve_reward
-from vlmrm_gym.scoring import Timeouts, check_backend, make_scoring_queue
+from vlmrm_gym.scoring import make_scoring_queue
 from vlmrm_gym.scoring.delivery import RewardDelivery
+from vlmrm_gym.scoring.options import ScoringOptions, takes_options
 from vlmrm_gym.scoring.select import SparseScoring, check_clip_fits
 from vlmrm_gym.scoring.state_encoder import build_encoder
-from vlmrm_gym.states import Quality, VectorCapture
+from vlmrm_gym.states import VectorCapture
 from vlmrm_gym.states.vector import as_vector_env
 from vlmrm_gym.steps import VectorSteps
 
-ScoringMode = Literal["episode", "step"]
 
-
+@takes_options(vector=True)
 class VLMRewardVectorEnv(VectorWrapper):
     """Replaces the rewards of a vector environment: how well what it renders matches a sentence (VLM-RM).
 
@@ -71,37 +64,9 @@ class VLMRewardVectorEnv(VectorWrapper):
             `AsyncVectorEnv` in it yourself, so that states, and not frames, leave its processes. The frames of any
             other vector environment are stored, which needs next-step autoreset or none.
         prompt: The goal prompt: a text or a list of texts. Short for `reward=CLIP(prompt=...)`.
-        reward: Another reward; see `VLMReward`.
-        reward_kwargs: Keyword arguments of a reward that is a callable or a class.
-        device: "auto" (with workers all GPUs, otherwise one; the CPU if there is none), "cpu", "cuda", "cuda:1", "mps".
-        camera: MuJoCo environments only: one camera or several; see `VLMReward`.
-        combine_views: How the rewards of several cameras make one; see `VLMReward`.
-        quality: MuJoCo environments only; see `VLMReward`.
-        task_reward_weight: Weight of the environments' own rewards, which are added to the model's.
-        scoring: "episode" or "step".
-        score_every: Score the first, every so manyth and the last state of an episode (or of each part that is scored
-            for itself), and interpolate the rewards of the others. Needs `scoring="episode"`.
-        num_workers: Number of workers that draw and score. 0: this process.
-        backend: Where workers run: "process" on this machine, "ray" on a Ray cluster (that of `RAY_ADDRESS`, or the one
-            that `ray.init` has connected to, or else a local one that ends with this environment).
-        ray_options: Options of the Ray actors, such as `{"num_gpus": 0.25, "runtime_env": {...}}`.
-        devices: Devices of the worker processes, assigned in turn, such as `["cuda:0", "cuda:1"]`. None: see `device`.
-            Not with Ray, which assigns GPUs by `num_gpus`.
-        overlap: Score in the background while the environments continue; needs `scoring="episode"`.
-        return_features: Return the features that the rewards are made of, so that replay buffers can make all rewards
-            anew with another head; see `head`. For a reward with `encode` and `head`, such as `CLIP`. Always so for a
-            `Preference` that is yet to be learned.
-        episode_log: Remembers the newest episodes, whose states can be drawn and scored again: an `EpisodeLog`. For a
-            `Preference` that is yet to be learned None is one of 1 GiB.
-        max_pending_bytes: Limit on the memory for states that wait to be scored. When it is reached, unfinished
-            episodes are scored in parts, and `step` waits.
-        worker_timeouts: Seconds without progress after which a worker is replaced, as if it had died. The defaults are
-            `{"load": 3600, "draw": 300, "encode": 900}`; None is no limit. Progress is the loaded model, 64 drawn
-            frames, or the frames that the model encodes at once. With Ray also `"schedule": 600`: how long the first
-            worker may wait for a place.
         autoreset_mode: When an environment that has ended is reset: "NextStep", "SameStep" or "Disabled". None: as the
             metadata of a vector environment say, which need it if they do not; for a list of functions next-step.
-        options: The other fields of `CLIP`, short for `reward=CLIP(...)`; see `VLMReward`.
+        keywords: The fields of `ScoringOptions`, and those of `CLIP`, which are short for `reward=CLIP(...)`.
 
     Raises:
         ValueError: A parameter is out of range, or the environments cannot be scored. The message names the parameter.
@@ -115,80 +80,47 @@ class VLMRewardVectorEnv(VectorWrapper):
         env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]],
         prompt: Prompt | None = None,
         *,
-        reward: Any = None,
-        reward_kwargs: Mapping[str, Any] | None = None,
-        device: str = "auto",
-        camera: Any = None,
-        combine_views: Any = None,
-        quality: Quality = "fast",
-        task_reward_weight: float = 0.0,
-        scoring: ScoringMode = "episode",
-        score_every: int = 1,
-        num_workers: int = 0,
-        backend: str = "process",
-        ray_options: Mapping[str, Any] | None = None,
-        devices: Sequence[str] | None = None,
-        overlap: bool = False,
-        return_features: bool = False,
-        episode_log: EpisodeLog | None = None,
-        max_pending_bytes: int = 2**30,
-        worker_timeouts: Mapping[str, float | None] | None = None,
         autoreset_mode: AutoresetMode | str | None = None,
-        **options: Unpack[CLIPOptions],
+        **keywords: Any,
     ) -> None:
-        check_task_reward_weight(task_reward_weight)
-        check_choice("scoring", scoring, get_args(ScoringMode))
-        check_flag("overlap", overlap)
-        check_flag("return_features", return_features)
-        if not isinstance(episode_log, EpisodeLog | None):
-            raise TypeError(f"`episode_log` must be an EpisodeLog. Received {short_repr(episode_log)}.")
-        sparse = SparseScoring(score_every)
-        if scoring == "step" and (overlap or sparse.every > 1):
-            name = "overlap" if overlap else "score_every"
-            raise ValueError(f'`{name}` needs scoring="episode": a step has its reward at once. Received "step".')
-        check_positive_integer("max_pending_bytes", max_pending_bytes)
-        timeouts = Timeouts.of(worker_timeouts)
-        check_backend(backend, ray_options)
-        keywords = VLMRewardVectorEnv.__init__.__kwdefaults__ or ()
-        specification = resolve_reward(reward, reward_kwargs, prompt, options, keywords)
-        if specification.learns:
-            return_features, episode_log = True, EpisodeLog(2**30) if episode_log is None else episode_log
+        options = ScoringOptions.of({"prompt": prompt, **keywords}, vector=True)
         mode = None if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
         super().__init__(as_vector_env(env, mode))
         with close_on_error([] if self.env is env else [self.env]):  # never what the caller passed in
             check_unscored(self.env)
-            specification = specification.with_model(default_model(self.env))
+            specification = options.reward.with_model(default_model(self.env))
             self._steps = VectorSteps("env", self.env, mode)
             self.metadata = {
                 **self.env.metadata,
                 "autoreset_mode": self._steps.mode,
                 SCORED_KEY: "VLMRewardVectorEnv",
             }
-            self.reward, self.episode_log = specification, episode_log
+            self.reward, self.episode_log = specification, options.episode_log
             """What the environments are scored by, and what remembers their episodes, if anything does."""
-            self.views = f"camera={camera!r}, quality={quality!r}"
+            self.views = f"camera={options.camera!r}, quality={options.quality!r}"
             """Describes the cameras."""
-            self.overlap = overlap
-            self.defers_rewards = scoring == "episode"
+            self.overlap = options.overlap
+            self.defers_rewards = options.scoring == "episode"
             """Whether rewards arrive later than the step, in the infos."""
             self._needs_reset = False
             """Whether an exception has left `step`, or a reset of all environments."""
-            self._weight = float(task_reward_weight)
-            self._capture = VectorCapture(self.env, self._steps.mode, camera, quality)
+            self._weight = options.task_reward_weight
+            self._capture = VectorCapture(self.env, self._steps.mode, options.camera, options.quality)
             num_views = self._capture.num_views
-            combine = None if combine_views is None else CombineViews(combine_views, num_views)
-            share = max_pending_bytes // 2  # for the queue, and for states that have not been submitted
+            combine = None if options.combine_views is None else CombineViews(options.combine_views, num_views)
+            sparse = SparseScoring(options.score_every)
+            share = options.max_pending_bytes // 2  # for the queue, and for states that have not been submitted
             queue = self.scorer = make_scoring_queue(
                 partial(build_encoder, specification.build, num_views),
                 self._capture.make_renderer,
                 combine=combine,
-                num_workers=num_workers,
-                backend=backend,
-                ray_options=ray_options,
-                devices=devices,
-                device=device,
+                num_workers=options.num_workers,
+                backend=options.backend,
+                ray_options=options.ray_options,
+                devices=options.devices,
+                device=options.device,
                 max_pending_bytes=share,
-                timeouts=timeouts,
+                timeouts=options.timeouts,
                 in_workers=specification.in_workers,
             )
             """Scores and draws any states of these environments, in the same workers."""
@@ -197,19 +129,19 @@ class VLMRewardVectorEnv(VectorWrapper):
             with close_on_error([queue]):
                 check_clip_fits(queue.info.clip, self._capture.time_limit)
                 sparse.check(queue.info)
-                if queue.head is None and not return_features:
+                if queue.head is None and not options.return_features:
                     raise ValueError(NO_HEAD)
-            self.feature_shape = queue.info.feature_shape if return_features else None
+            self.feature_shape = queue.info.feature_shape if options.return_features else None
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
             self._delivery = RewardDelivery(
                 queue,
                 queue.head,
                 self.num_envs,
                 max_bytes=share,
-                at_once=scoring == "step",
-                overlap=overlap,
-                keep_features=return_features,
-                log=episode_log,
+                at_once=options.scoring == "step",
+                overlap=options.overlap,
+                keep_features=options.return_features,
+                log=options.episode_log,
                 sparse=sparse,
             )
             self._capture.attach()  # last: an exception above leaves the environments unchanged

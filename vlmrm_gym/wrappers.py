@@ -1,7 +1,6 @@
 """A single environment, scored at every step."""
 
-from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -13,26 +12,27 @@ from vlmrm_gym._util.validation import (
     as_task_reward,
     check_env,
     check_no_autoreset,
-    check_task_reward_weight,
     check_unscored,
     find_time_limit,
     weigh_task_rewards,
 )
-from vlmrm_gym.rewards.clip import CLIPOptions, Prompt
+from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.rewards.default_model import default_model
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.own import OwnReward
-from vlmrm_gym.rewards.specification import recorded, resolve_reward
+from vlmrm_gym.rewards.specification import recorded
 from vlmrm_gym.scoring.delivery import RewardDelivery
+from vlmrm_gym.scoring.options import ScoringOptions, takes_options
 from vlmrm_gym.scoring.select import check_clip_fits
 from vlmrm_gym.scoring.state_encoder import DirectScorer, build_encoder
-from vlmrm_gym.states import Quality, States, StateView
+from vlmrm_gym.states import States, StateView
 
 _ALL = np.array([True])
 """The mask of the one environment."""
 
 
+@takes_options(vector=False)
 class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
     """Replaces an environment's reward: how well what it renders matches a sentence (VLM-RM, arXiv 2310.12921).
 
@@ -55,20 +55,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
     Args:
         env: Any environment made with `render_mode="rgb_array"`.
         prompt: The goal prompt: a text or a list of texts. Short for `reward=CLIP(prompt=...)`.
-        reward: Another reward: a specification such as `vlmrm_gym.CLIP(prompt=...)`, or its mapping form; a callable
-            that maps frames, uint8 (B, H, W, 3), to numbers (B,); a class of such or of specifications; or
-            "package.module:attribute", which names a callable or a class.
-        reward_kwargs: Keyword arguments of a reward that is a callable (of each call) or a class (of its constructor).
-        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
-        camera: MuJoCo environments only: a mapping of MuJoCo's camera settings (`distance`, `azimuth`, `elevation`,
-            `lookat`, `trackbodyid`, `fixedcamid`, `type`, `orthographic`), or the name or number of one of the model's
-            cameras; a list of them; or a named set, "paper", "side", "front-side" or "around". None: the environment's
-            own camera.
-        combine_views: How the rewards of several cameras make one: "min" (the default: all views must agree), "mean",
-            a function from float32 (B, V) to (B,), row by row, or the name of one, "package.module:attribute".
-        quality: MuJoCo environments only: "faithful" draws shadows, reflections and antialiasing; "fast" does not.
-        task_reward_weight: Weight of the environment's own reward, which is added to the model's.
-        options: The other fields of `CLIP`, such as `baseline`, `alpha` and `model`, short for `reward=CLIP(...)`.
+        keywords: The fields of `ScoringOptions`, and those of `CLIP`, which are short for `reward=CLIP(...)`.
 
     Raises:
         ValueError: The environment does not render arrays, is scored already or resets itself (`Autoreset`), or a
@@ -83,48 +70,30 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         self,
         env: gym.Env[ObsType, ActType],
         prompt: Prompt | None = None,
-        *,
-        reward: Any = None,
-        reward_kwargs: Mapping[str, Any] | None = None,
-        device: str = "auto",
-        camera: Any = None,
-        combine_views: Any = None,
-        quality: Quality = "fast",
-        task_reward_weight: float = 0.0,
-        **options: Unpack[CLIPOptions],
+        **keywords: Any,
     ) -> None:
         from vlmrm_gym.rewards.devices import resolve_device  # deferred: importing the package loads no torch
 
         check_env(env)
         check_no_autoreset(env)
         check_unscored(env)
-        check_task_reward_weight(task_reward_weight)
-        keywords = VLMReward.__init__.__kwdefaults__ or ()
-        specification = resolve_reward(reward, reward_kwargs, prompt, options, keywords).with_model(default_model(env))
-        view = StateView(env, camera, quality, pin=False)
-        combine = None if combine_views is None else CombineViews(combine_views, view.num_views)
-        encoder = build_encoder(specification.build, view.num_views, str(resolve_device(device)))
+        options = ScoringOptions.of({"prompt": prompt, **keywords}, vector=False)
+        specification = options.reward.with_model(default_model(env))
+        view = StateView(env, options.camera, options.quality, pin=False)
+        combine = None if options.combine_views is None else CombineViews(options.combine_views, view.num_views)
+        encoder = build_encoder(specification.build, view.num_views, str(resolve_device(options.device)))
         if (head := encoder.info.make_head(combine)) is None:
             raise ValueError(NO_HEAD)
         check_clip_fits(encoder.info.clip, find_time_limit(env))
         scorer = DirectScorer(encoder, view.make_renderer(encoder.info.render_size))
         if isinstance(specification, OwnReward):
-            reward, reward_kwargs = recorded(specification), None
-        RecordConstructorArgs.__init__(
-            self,
-            prompt=prompt,
-            reward=reward,
-            reward_kwargs=reward_kwargs,
-            device=device,
-            camera=camera,
-            combine_views=combine if callable(combine_views) else combine_views,
-            quality=quality,
-            task_reward_weight=task_reward_weight,
-            **options,
-        )
+            keywords |= {"reward": recorded(specification), "reward_kwargs": None}
+        if callable(options.combine_views):
+            keywords["combine_views"] = combine
+        RecordConstructorArgs.__init__(self, prompt=prompt, **keywords)
         gym.Wrapper.__init__(self, env)
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"], SCORED_KEY: "VLMReward"}
-        self._task_reward_weight = float(task_reward_weight)
+        self._task_reward_weight = options.task_reward_weight
         self._view, self._scorer = view, scorer
         self._delivery = RewardDelivery(scorer, head, 1, at_once=True)
         self._view.pin_camera()  # last: an exception above leaves the environment unchanged

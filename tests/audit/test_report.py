@@ -16,7 +16,7 @@ from reports import draw_frames, full_report, make_candidate, minimal_report
 
 from vlmrm_gym.audit.measures import Interval, measure_agreement
 from vlmrm_gym.audit.report import pictures, render, write_report
-from vlmrm_gym.audit.results import AdversarialSearch, Landscape, Measures, Row
+from vlmrm_gym.audit.results import AdversarialSearch, Landscape, MeasuredCandidate, Measures
 from vlmrm_gym.audit.summary import MEASURES, MINUS, MISSING, format_number, print_summary
 from vlmrm_gym.cli.console import PlainConsole
 from vlmrm_gym.rewards.own import ImportedReward
@@ -126,7 +126,7 @@ def test_a_reward_that_does_not_rank_is_called_so_beside_its_auc_and_rewards_of_
     measures = Measures(auc=Interval(0.62, 0.6, 0.64), control_auc=0.61)
     report = replace(minimal_report(), measures=measures)
     own = replace(report.candidate, name="my:red", reward=ImportedReward(path="my:red", kwargs={"scale": 3}))
-    table = [Row(candidate=candidate, measures=measures) for candidate in (report.candidate, own)]
+    table = [MeasuredCandidate(candidate=candidate, measures=measures) for candidate in (report.candidate, own)]
     other = Page(render(replace(report, table=table)))
     assert "0.620 0.600 to 0.640 does not rank" in other.texts["measures"]
     assert "does not rank How" not in page.texts["measures"]
@@ -245,7 +245,9 @@ def test_the_summary_has_the_measures_with_intervals_and_the_path(tmp_path):
     assert text.endswith(f"Report: {path.parent}/\\x1b[2J.html\n")
     assert "\x1b" not in text
     assert max(len(line) for line in text.splitlines()[:-1]) <= 80
-    table = [Row(candidate=make_candidate(alpha=n / 20), measures=report.table[0].measures) for n in range(14)]
+    table = [
+        MeasuredCandidate(candidate=make_candidate(alpha=n / 20), measures=report.table[0].measures) for n in range(14)
+    ]
     text = summary(replace(report, table=table), path, width=120)
     assert "alpha 0.55" in text
     assert "alpha 0.6" not in text

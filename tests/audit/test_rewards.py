@@ -41,7 +41,7 @@ def test_controls_are_prompts_that_say_nothing_of_the_task():
 def test_what_a_single_state_has_no_reward_of_is_refused():
     for attributes, message in (
         ({"clip_length": 4}, "must be of single frames"),
-        ({"head": None}, "must have a head"),
+        ({"head": None}, "has no head yet"),
     ):
         spec = OwnReward(type("Own", (RewardModel,), attributes))
         with pytest.raises(InputError, match=f"`reward` {message}"):

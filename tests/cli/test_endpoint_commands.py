@@ -57,10 +57,10 @@ def test_rollouts_are_recorded(server, flags, tmp_path):
 
 def test_a_check_says_how_much_it_will_ask_and_its_budget_ends_it_with_a_sentence(server, flags, tmp_path, capsys):
     with few_states():
-        said = refused(capsys, "check", CARTPOLE, *flags(call_budget=20), "--out", tmp_path / "check")
+        said = refused(capsys, "check", CARTPOLE, *flags(max_calls=20), "--out", tmp_path / "check")
         # 2 x 2 rollouts of 25 steps, 60 states around the goal, 12 goals and 110 of the search
         assert "will ask m about some 282 states: a call each, or 5 if there are no log probabilities" in said
-        assert "call_budget: 20." in said
+        assert "max_calls: 20." in said
         assert "The budget of m is used up" in said
         assert server.requests == 20
 
@@ -82,7 +82,7 @@ logging: {{video_freq: 0, checkpoint_freq: 80}}
 reward:
   name: endpoint
   num_workers: 2
-  kwargs: {{prompt: The pole is upright., model: m, base_url: "{url}", every: 5, answers: "{path}/scores.db"}}
+  kwargs: {{prompt: The pole is upright., model: m, base_url: "{url}", every: 5, cache: "{path}/scores.db"}}
 """
 
 
@@ -103,14 +103,14 @@ def test_a_run_from_a_file_learns_from_answers_and_has_no_key_in_it(server, tmp_
 def test_a_run_whose_budget_is_used_up_goes_on_with_a_higher_one(server, tmp_path, capfd):
     (file := tmp_path / "file.yaml").write_text(FILE.format(path=tmp_path, url=server.url))
     kwargs = {"prompt": "The pole is upright.", "model": "m", "base_url": server.url, "every": 5}
-    kwargs |= {"answers": str(tmp_path / "scores.db"), "call_budget": 6}
+    kwargs |= {"cache": str(tmp_path / "scores.db"), "max_calls": 6}
     with pytest.raises(SystemExit):
         main(["train", str(file), "--reward-kwargs", json.dumps(kwargs)])
     assert 0 < server.requests <= 6  # the last question might have needed 5
     hint = f"To resume from step 0: vlmrm-gym train --resume {tmp_path / 'run'}"
     assert hint in (said := capfd.readouterr().err)
     assert "The budget of m is used up" in said
-    main(["train", "--resume", str(tmp_path / "run"), "--reward-kwargs", json.dumps({**kwargs, "call_budget": 100})])
+    main(["train", "--resume", str(tmp_path / "run"), "--reward-kwargs", json.dumps({**kwargs, "max_calls": 100})])
     assert server.requests == len(server.asked) > 6
     assert (tmp_path / "run" / "checkpoints" / "0000000080").is_dir()
 
@@ -121,8 +121,8 @@ def test_a_file_that_names_a_server_elsewhere_needs_trust(tmp_path, monkeypatch,
     file, run = tmp_path / "reward.json", tmp_path / "run.yaml"
     for settings, is_refused in (
         ({"base_url": "https://example.org/v1"}, True),
-        ({"key_variable": "AWS_SECRET_ACCESS_KEY"}, True),
-        ({"base_url": "http://localhost:1/v1", "key_variable": None}, False),
+        ({"api_key_env": "AWS_SECRET_ACCESS_KEY"}, True),
+        ({"base_url": "http://localhost:1/v1", "api_key_env": None}, False),
     ):
         kwargs = {"prompt": "The pole is upright.", "model": "m", **settings}
         file.write_text(json.dumps({"kind": "endpoint", **kwargs}))
@@ -148,7 +148,7 @@ def test_a_labelling_that_is_killed_goes_on_and_its_answers_make_a_reward(tmp_pa
     """Nothing that was answered is asked again, nothing is lost, the budget holds, and the key is in no file."""
     dataset = record_dataset(CARTPOLE, out=tmp_path / "poles", episodes=8, steps=40, reward=f"{__name__}:zero")
     with VLMServer(latency=0.02) as server:
-        first = start_labelling(server, dataset, tmp_path, call_budget=CALLS * 40)
+        first = start_labelling(server, dataset, tmp_path, max_calls=CALLS * 40)
         while server.requests < CALLS * 20:
             assert first.poll() is None
             time.sleep(0.01)
@@ -162,7 +162,7 @@ def test_a_labelling_that_is_killed_goes_on_and_its_answers_make_a_reward(tmp_pa
         assert 0 < known < 30
         assert 0 <= lost <= CALLS * CONCURRENCY  # what was under way, and no more
 
-        assert start_labelling(server, dataset, tmp_path, call_budget=CALLS * 20).wait(120) == 0
+        assert start_labelling(server, dataset, tmp_path, max_calls=CALLS * 20).wait(120) == 0
         assert f"{PAIRS - known - 20} of 60 pairs are not answered" in (tmp_path / "said.txt").read_text()
         assert server.requests - lost == CALLS * (known + 20)
         assert start_labelling(server, dataset, tmp_path).wait(120) == 0

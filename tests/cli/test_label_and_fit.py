@@ -126,15 +126,15 @@ def test_a_head_of_other_views_ends_with_a_sentence(tmp_path):
 def test_answers_of_one_labeler_can_be_fitted(poles, labelled, tmp_path, capsys):
     """Of two who always contradict each other; named as the commands name them."""
     path = shutil.copy(labelled, tmp_path / "answers.db")
-    flags = ["--labeler", "{kind: ground_truth, mistakes: 1.0, seed: 3}", "--pairs", "120", "--out", str(path)]
+    flags = ["--labeler", "{kind: ground_truth, mistake_rate: 1.0, seed: 3}", "--pairs", "120", "--out", str(path)]
     main(["label", str(poles), *flags])
     assert "0.0% of the answers agree" in capsys.readouterr().out
-    fit(poles, path, out=tmp_path / "wrong", labeler="ground_truth mistakes=1.0, seed=3")
+    fit(poles, path, out=tmp_path / "wrong", labeler="ground_truth mistake_rate=1.0, seed=3")
     found = json.loads((tmp_path / "wrong" / "fit.json").read_text())
     assert list(found["labelers"].values()) == [120]
     assert found["held_out"]["accuracy_by_grade"] < 0.2
     with pytest.raises(
-        InputError, match=r"`labeler` must be one of 'ground_truth', 'ground_truth mistakes=1.0, seed=3'"
+        InputError, match=r"`labeler` must be one of 'ground_truth', 'ground_truth mistake_rate=1.0, seed=3'"
     ):
         fit(poles, path, out=tmp_path / "other", labeler="human")
 
@@ -157,7 +157,7 @@ def test_labels_that_cannot_be_asked_for_end_with_a_sentence(poles, labelled, tm
     for settings, message in (
         ({"dataset": "."}, "is not a folder that `vlmrm-gym dataset` made"),
         ({"labeler": "{kind: grond_truth}"}, r"Did you mean 'ground_truth'\?"),
-        ({"labeler": "{kind: ground_truth, mistakes: 2}"}, "`mistakes` must be"),
+        ({"labeler": "{kind: ground_truth, mistake_rate: 2}"}, "`mistake_rate` must be"),
         ({"labeler": "{"}, "`labeler` cannot be read"),
         ({"pairs": 161}, "`pairs` must be at most half of the dataset's segments of 1 states, 320"),
         ({"pairs": 0}, "`pairs` must be an integer of at least 1"),

@@ -118,7 +118,7 @@ def test_a_reply_without_probabilities_among_others_is_voted_on_within_the_budge
     """The later states have none: they take as many votes as the budget has."""
     replies = [chat("Yes", [("Yes", 0.7, YES_OR_NO)]), *map(chat, ["No", "Yes", "Yes", "No", "Yes"])]
     server.complete = lambda body, number: replies[number - 1]
-    model = make(concurrency=1, votes=3, call_budget=6).build()
+    model = make(concurrency=1, votes=3, max_calls=6).build()
     assert model(FRAMES[:1]).tolist() == [pytest.approx(0.7)]
     with pytest.warns(UserWarning, match="gives no log probabilities"):
         assert model(FRAMES[1:3]).tolist() == [pytest.approx(2 / 3), 0.5]
@@ -207,7 +207,7 @@ def test_what_is_no_completion_is_an_error_at_once_that_has_its_beginning(server
         message = rf"(?s)The server at http://127\.0\.0\.1:\d+ answered .*{said}"
         server.faults += [fault] * 3
         with pytest.raises(InputError, match=message):
-            score(make(answers=str(scores)))
+            score(make(cache=str(scores)))
         with AnswersFile() as file:
             with pytest.raises(RuntimeError, match=message):
                 label(server, file=file)
@@ -238,7 +238,7 @@ BROKEN = {
 
 def test_a_broken_reply_is_asked_for_again_or_an_error_and_is_never_kept(server, make, tmp_path):
     for number, (name, fault) in enumerate(BROKEN.items()):
-        reward = make(prompt=name, answers=str(tmp_path / "scores.db"))
+        reward = make(prompt=name, cache=str(tmp_path / "scores.db"))
         server.requests, server.faults = 0, deque([fault] * 2)
         assert score(reward) == [pytest.approx(0.7)]
         assert server.requests == 3
@@ -278,8 +278,8 @@ def test_a_budget_of_tokens_needs_numbers_that_can_be_true(server, make):
     for number, usage in enumerate(USAGES, 1):
         server.complete = lambda body, number, usage=usage: chat("Yes", [("Yes", 0.7, YES_OR_NO)]) | {"usage": usage}
         assert score(make(prompt=str(usage))) == [pytest.approx(0.7)]
-        with pytest.raises(InputError, match="`token_budget` needs a server that counts tokens"):
-            score(make(prompt=str(usage), token_budget=1000), 4)
+        with pytest.raises(InputError, match="`max_total_tokens` needs a server that counts tokens"):
+            score(make(prompt=str(usage), max_total_tokens=1000), 4)
         assert server.requests == 2 * number
 
 
@@ -308,12 +308,12 @@ def test_two_servers_of_one_model_name_have_their_own_answers(server, make, tmp_
     with VLMServer() as other:
         other.complete = lambda body, number: chat("No", [("No", 0.9, [("Yes", 0.1), ("No", 0.9)])])
         for _ in range(2):
-            assert score(make(answers=path)) == [pytest.approx(0.7)]
-            assert score(make(answers=path, base_url=other.url)) == [pytest.approx(0.1)]
+            assert score(make(cache=path)) == [pytest.approx(0.7)]
+            assert score(make(cache=path, base_url=other.url)) == [pytest.approx(0.1)]
         monkeypatch.setenv("OPENAI_BASE_URL", f"{other.url}/")
-        assert score(make(answers=path, base_url=None)) == [pytest.approx(0.1)]
+        assert score(make(cache=path, base_url=None)) == [pytest.approx(0.1)]
         assert (server.requests, other.requests) == (1, 1)
-        identities = [EndpointLabeler("m", url).identity for url in (server.url, other.url, None)]
+        identities = [EndpointLabeler("m", url).answer_key for url in (server.url, other.url, None)]
         assert identities[0] != identities[1] == identities[2]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vlmrm_gym.endpoint.messages import without_thinking
+from vlmrm_gym.endpoint.messages import strip_reasoning
 from vlmrm_gym.endpoint.options import Options
 from vlmrm_gym.endpoint.reply import Reply, Token, spell
 from vlmrm_gym.preferences.endpoint import OPTIONS as PREFERENCES
@@ -82,7 +82,7 @@ def test_answers_are_read_and_prose_is_not_guessed_at():
         assert {text: parse(options, text) for text in expected} == expected
     assert parse(YES_NO, "yes", truncated=True) == 1
     assert parse(YES_NO, "Yes, but", truncated=True) is parse(PREFERENCES, "Image 1 is", truncated=True) is None
-    assert without_thinking("<think>a</think>b<thinking>c</thinking> d") == "b d"
+    assert strip_reasoning("<think>a</think>b<thinking>c</thinking> d") == "b d"
 
 
 def place(token, share, **others):

@@ -9,9 +9,9 @@ from vlmrm_gym.audit.results import (
     ContactSheet,
     Exploit,
     Landscape,
+    MeasuredCandidate,
     Measures,
     Report,
-    Row,
 )
 from vlmrm_gym.rewards.clip import CLIP
 
@@ -64,7 +64,7 @@ def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) ->
         for number in range(5)
     ]
     table = [
-        Row(
+        MeasuredCandidate(
             candidate=make_candidate(
                 prompt if number < 6 else "kneeling", number % 3 / 2, ("front-side", "own")[number % 2]
             ),

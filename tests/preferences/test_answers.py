@@ -20,8 +20,8 @@ PAIRS = make_pairs(8)
 class Counting:
     """A labeler that is right, and counts what it is asked."""
 
-    def __init__(self, identity="counting"):
-        self.identity, self.asked = identity, []
+    def __init__(self, answer_key="counting"):
+        self.answer_key, self.asked = answer_key, []
 
     def answers(self, pairs):
         for number, pair in enumerate(pairs):
@@ -179,7 +179,7 @@ def test_a_file_of_a_stranger_has_our_tables_and_values_of_their_types(tmp_path)
         connection.executescript(statement)
         connection.close()
         with pytest.raises(ValueError, match=message), AnswersFile(path) as file:
-            _ = file.prompt, file.records(), file.asked()
+            _ = file.prompt, file.records(), file.pairs()
 
 
 def test_what_is_no_file_of_answers_is_refused_and_left_alone(tmp_path):

@@ -104,7 +104,7 @@ def test_what_is_no_answer_drops_its_pair_alone_and_is_counted(server, make):
 def test_a_budget_of_calls_holds(server, make, capsys):
     for budget, pairs in [(3, 0), (4, 1), (11, 2)]:
         server.requests = 0
-        answers = answers_of(make(call_budget=budget))
+        answers = answers_of(make(max_calls=budget))
         assert sum(answer is not None for answer in answers) == pairs
         assert server.requests == 4 * pairs
         assert f"{len(PAIRS) - pairs} of 6 pairs were not asked" in capsys.readouterr().out
@@ -112,7 +112,7 @@ def test_a_budget_of_calls_holds(server, make, capsys):
 
 def test_a_budget_of_tokens_holds_over_sessions(server, make, tmp_path, capsys):
     """A pair takes 440."""
-    labeler = make(token_budget=2_000)
+    labeler = make(max_total_tokens=2_000)
     with AnswersFile(tmp_path / "answers.db") as file:
         first = ask(labeler, PAIRS[:3], file)
         again = ask(labeler, PAIRS, file)
@@ -141,7 +141,7 @@ def test_a_picture_that_cannot_be_drawn_waits_for_what_is_under_way(server, make
     server.latency = 0.05
     pairs = [*make_pairs(3), replace(PAIRS[5], draw=fail)]
     with AnswersFile(tmp_path / "answers.db") as file:
-        labeler = make(concurrency=4, call_budget=16)
+        labeler = make(concurrency=4, max_calls=16)
         with pytest.raises(RuntimeError, match="no picture"):
             ask(labeler, pairs, file)
         assert len(file.records()) == 3
@@ -177,7 +177,7 @@ def test_what_was_asked_counts_if_the_caller_stops_reading(server, make):
         raise OSError("the disk is full")
 
     server.latency = 0.02
-    labeler = make(call_budget=8, concurrency=3)
+    labeler = make(max_calls=8, concurrency=3)
     for _ in range(2):  # each time, what is under way is given up, and no longer set aside
         with pytest.raises(OSError, match="full"):
             ask(labeler, PAIRS[:1], progress=fail)
@@ -185,7 +185,7 @@ def test_what_was_asked_counts_if_the_caller_stops_reading(server, make):
 
 
 def test_what_failed_questions_cost_counts(server, make):
-    labeler = make(call_budget=10, concurrency=1)
+    labeler = make(max_calls=10, concurrency=1)
     for _ in range(6):  # the description comes, the judgement is refused
         server.faults += [None, status(400)]
         with suppress(RuntimeError):

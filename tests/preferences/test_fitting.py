@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vlmrm_gym.preferences.answers import plan_sessions
+from vlmrm_gym.preferences.answers import plan_rounds
 from vlmrm_gym.preferences.fitting import (
     Comparisons,
     FitOptions,
@@ -197,20 +197,20 @@ def test_what_nothing_can_be_learned_from_is_said():
 
 
 def test_the_sessions_of_a_schedule_have_all_questions_and_none_is_without():
-    assert plan_sessions(10, 1, lambda t: 1 / (1 + t)) == [1] * 10
-    assert plan_sessions(40, 10, "math:exp") == plan_sessions(40, 10, math.exp) == [6, 8, 11, 15]
-    assert (plan_sessions(90, 30), plan_sessions(90, 30, lambda t: 2 - t)) == ([30] * 3, [40, 30, 20])
+    assert plan_rounds(10, 1, lambda t: 1 / (1 + t)) == [1] * 10
+    assert plan_rounds(40, 10, "math:exp") == plan_rounds(40, 10, math.exp) == [6, 8, 11, 15]
+    assert (plan_rounds(90, 30), plan_rounds(90, 30, lambda t: 2 - t)) == ([30] * 3, [40, 30, 20])
     for total, pairs, schedule in [(20, 2, lambda t: 1 - 0.99 * t), (1, 300, "constant"), (1999, 7, "math:exp")]:
-        plan = plan_sessions(total, pairs, schedule)
+        plan = plan_rounds(total, pairs, schedule)
         assert (sum(plan), len(plan)) == (total, -(-total // pairs))
         assert min(plan) >= 1
 
 
 def test_settings_out_of_their_range_are_refused():
     for make, message in [
-        (lambda: plan_sessions(0, 5), "`total` must be an integer of at least 1"),
-        (lambda: plan_sessions(5, 5, "linear"), '`schedule` must be "constant", a function, or its'),
-        (lambda: plan_sessions(50, 5, lambda t: -t), "`schedule` must return finite numbers above 0"),
+        (lambda: plan_rounds(0, 5), "`total` must be an integer of at least 1"),
+        (lambda: plan_rounds(5, 5, "linear"), '`schedule` must be "constant", a function, or its'),
+        (lambda: plan_rounds(50, 5, lambda t: -t), "`schedule` must return finite numbers above 0"),
         (lambda: FitOptions(epochs=0), "`epochs` must be an integer of at least 1"),
         (lambda: FitOptions(l2=-1), "`l2` must be a finite number of at least 0"),
         (lambda: FitOptions(held_out=1.0), "`held_out` must be between 0 and 1"),

@@ -114,7 +114,7 @@ def test_equal_and_skip_and_undo(tmp_path):
         third = post(labeler.address, "answer", tab="a", pair=second, choice=None)["pair"]
         fourth = post(labeler.address, "answer", tab="a", pair=third, choice=1)["pair"]
         post(labeler.address, "answer", tab="a", pair=fourth, choice=0)
-        assert post(labeler.address, "undo", tab="a")["answered"] == 4  # the session is complete
+        assert post(labeler.address, "undo", tab="a")["answered"] == 4  # the round is complete
         assert [answer and answer.preference for answer in finish()] == [0.5, None, 1.0, 0.0]
 
 

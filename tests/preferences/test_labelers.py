@@ -24,7 +24,7 @@ from vlmrm_gym.states.scene_changes import SceneChange
 from vlmrm_gym.states.states import States
 
 LABELERS = [
-    GroundTruthLabeler(mistakes=0.1, skips=0.2, equal=1.0, temperature=2.0, myopia=0.9, seed=3),
+    GroundTruthLabeler(mistake_rate=0.1, skip_rate=0.2, equal=1.0, temperature=2.0, gamma=0.9, seed=3),
     EndpointLabeler(model="m", base_url="http://127.0.0.1:1/v1", size=(240, 360), request={"temperature": 0}),
     HumanLabeler(port=8000, name="ada"),
 ]
@@ -39,14 +39,14 @@ def test_a_labeler_is_a_value():
             copy.deepcopy(labeler),
         ):
             assert same == labeler
-            assert same.identity == labeler.identity
+            assert same.answer_key == labeler.answer_key
 
 
 def test_the_identity_is_what_decides_answers():
-    assert EndpointLabeler(model="m", retries=1).identity == EndpointLabeler("m").identity
-    assert EndpointLabeler(model="m", base_url="http://a/v1").identity != EndpointLabeler(model="m").identity
-    assert HumanLabeler(port=1).identity == HumanLabeler(port=2).identity != HumanLabeler(name="ada").identity
-    one, other = (CallableLabeler(partial(make_pairs, number)).identity for number in (1, 2))
+    assert EndpointLabeler(model="m", retries=1).answer_key == EndpointLabeler("m").answer_key
+    assert EndpointLabeler(model="m", base_url="http://a/v1").answer_key != EndpointLabeler(model="m").answer_key
+    assert HumanLabeler(port=1).answer_key == HumanLabeler(port=2).answer_key != HumanLabeler(name="ada").answer_key
+    one, other = (CallableLabeler(partial(make_pairs, number)).answer_key for number in (1, 2))
     assert one != other
     assert "poles:make_pairs" in one
 
@@ -54,7 +54,7 @@ def test_the_identity_is_what_decides_answers():
 def test_a_labeler_can_be_said_in_many_ways():
     for given, kind in [
         ("ground_truth", GroundTruthLabeler),
-        ({"kind": "ground_truth", "mistakes": 0.5}, GroundTruthLabeler),
+        ({"kind": "ground_truth", "mistake_rate": 0.5}, GroundTruthLabeler),
         ({"name": "human", "fps": 5}, HumanLabeler),
         ("vlmrm_gym.preferences.labelers:GroundTruthLabeler", GroundTruthLabeler),
         ("poles:is_second", CallableLabeler),
@@ -67,17 +67,17 @@ def test_a_labeler_can_be_said_in_many_ways():
 def test_a_wrong_labeler_is_refused():
     for given, error, said in [
         ("grond_truth", ValueError, "Did you mean 'ground_truth'"),
-        ({"kind": "ground_truth", "mistake": 0.1}, TypeError, "Did you mean `mistakes`"),
+        ({"kind": "ground_truth", "mistake": 0.1}, TypeError, "Did you mean `mistake_rate`"),
         ({"kind": ["human"]}, ValueError, "`labeler` must be one of .* Received .'human'"),
         ({"kind": "endpoint"}, TypeError, "model"),
         ({"kind": "poles:is_second", "x": 1}, TypeError, "takes no settings"),
         (3, TypeError, "`labeler` must be"),
-        ({"kind": "ground_truth", "mistakes": 2}, ValueError, "`mistakes` must be a number from 0 to 1"),
-        ({"kind": "ground_truth", "myopia": 0}, ValueError, "`myopia`"),
+        ({"kind": "ground_truth", "mistake_rate": 2}, ValueError, "`mistake_rate` must be a number from 0 to 1"),
+        ({"kind": "ground_truth", "gamma": 0}, ValueError, "`gamma`"),
         ({"kind": "ground_truth", "equal": -1}, ValueError, "`equal`"),
         ({"kind": "ground_truth", "temperature": "hot"}, ValueError, "`temperature`"),
         ({"kind": "endpoint", "model": ""}, ValueError, "`model`"),
-        ({"kind": "endpoint", "model": "m", "token_budget": 0}, ValueError, "`token_budget`.*at least 1"),
+        ({"kind": "endpoint", "model": "m", "max_total_tokens": 0}, ValueError, "`max_total_tokens`.*at least 1"),
         ({"kind": "endpoint", "model": "m", "stages": 3}, ValueError, "`stages`"),
         ({"kind": "endpoint", "model": "m", "timeout": 0}, ValueError, "`timeout`"),
         ({"kind": "endpoint", "model": "m", "price": [1]}, ValueError, "`price`"),
@@ -130,8 +130,8 @@ def test_the_sum_of_grades_decides_and_without_them_that_of_task_rewards():
         (make_pair([10, 20], [20, 12]), {"equal": 2}, 0.5),
         (make_pair([0, 0, 10], [15, 15, 5]), {}, 0.0),
         # -10 against -(15 * 0.09 + 15 * 0.3 + 5) = -10.85, and -(15 * 0.01 + 15 * 0.1 + 5) = -6.65
-        (make_pair([0, 0, 10], [15, 15, 5]), {"myopia": 0.3}, 0.0),
-        (make_pair([0, 0, 10], [15, 15, 5]), {"myopia": 0.1}, 1.0),
+        (make_pair([0, 0, 10], [15, 15, 5]), {"gamma": 0.3}, 0.0),
+        (make_pair([0, 0, 10], [15, 15, 5]), {"gamma": 0.1}, 1.0),
     ]:
         assert preferences(GroundTruthLabeler(**settings), [pair]) == [preference]
 
@@ -141,16 +141,16 @@ def test_a_pair_with_a_sum_that_is_nan_is_skipped():
     known = make_pair(1, 60)
     unknown = replace(known, first=replace(known.first, task_rewards=np.array([np.nan])))
     for pair in (unknown, replace(known, grade=lambda rows: np.where(rows[:, 1] == 60, np.nan, 1))):
-        for labeler in (GroundTruthLabeler(), GroundTruthLabeler(equal=100, temperature=1.0, mistakes=1.0)):
+        for labeler in (GroundTruthLabeler(), GroundTruthLabeler(equal=100, temperature=1.0, mistake_rate=1.0)):
             assert preferences(labeler, [pair]) == [None]
 
 
 def test_mistakes_skips_and_temperature_have_their_rates():
     pairs = make_pairs(2_000)
     truth = np.array([is_second(pair) for pair in pairs])
-    mistaken = np.array(preferences(GroundTruthLabeler(mistakes=0.1), pairs)) != truth
+    mistaken = np.array(preferences(GroundTruthLabeler(mistake_rate=0.1), pairs)) != truth
     assert mistaken.mean() == pytest.approx(0.1, abs=0.02)
-    skipped = [answer is None for answer in preferences(GroundTruthLabeler(skips=0.2), pairs)]
+    skipped = [answer is None for answer in preferences(GroundTruthLabeler(skip_rate=0.2), pairs)]
     assert np.mean(skipped) == pytest.approx(0.2, abs=0.03)
     same = [make_pair([10, x], [8, x]) for x in np.linspace(0, 1, 2_000)]
     warm = preferences(GroundTruthLabeler(temperature=2.0), same)
@@ -158,8 +158,8 @@ def test_mistakes_skips_and_temperature_have_their_rates():
 
 
 def test_faults_depend_on_the_seed_and_the_pair_alone():
-    pairs, labeler = make_pairs(100), GroundTruthLabeler(mistakes=0.3, skips=0.2, temperature=20)
+    pairs, labeler = make_pairs(100), GroundTruthLabeler(mistake_rate=0.3, skip_rate=0.2, temperature=20)
     answers = preferences(labeler, pairs)
     assert preferences(labeler, pairs[::-1])[::-1] == answers
     assert [preferences(labeler, [pair])[0] for pair in pairs[:20]] == answers[:20]
-    assert preferences(GroundTruthLabeler(mistakes=0.3, skips=0.2, temperature=20, seed=1), pairs) != answers
+    assert preferences(GroundTruthLabeler(mistake_rate=0.3, skip_rate=0.2, temperature=20, seed=1), pairs) != answers

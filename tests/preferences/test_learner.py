@@ -1,4 +1,4 @@
-"""Sessions without an RL library: which pairs are asked, what comes of the answers, and checkpoints."""
+"""Rounds without an RL library: which pairs are asked, what comes of the answers, and checkpoints."""
 
 import gymnasium as gym
 import numpy as np
@@ -53,7 +53,7 @@ def test_a_session_asks_about_states_of_the_log_and_makes_a_head(envs):
         return prefer_grade(pairs)
 
     learner = PreferenceLearner(envs, first_is_better, segment_length=3, fit=QUICK)
-    session = learner.session(30)
+    outcome = learner.run_round(30)
     rows = {row.tobytes() for episode in envs.episode_log.episodes for row in episode.states.rows}
     assert len(asked) == 30
     for pair in asked:
@@ -65,14 +65,14 @@ def test_a_session_asks_about_states_of_the_log_and_makes_a_head(envs):
             np.testing.assert_allclose(grades, 1 - worse / 180, atol=1e-12)
             assert side.task_rewards.shape == (3,)
     assert asked[0].frames[0].shape[:2] == (3, 1)
-    assert session.verdict.accepted
+    assert outcome.verdict.accepted
     assert (learner.num_questions, envs.head.version, learner.head.prompt) == (30, 1, TASK_PROMPT)
     assert learner.comparisons.features.shape == (30, 2, 3, 1, 128)
     np.testing.assert_allclose(
         learner.comparisons.features[0, 0], envs.scorer.features(asked[0].first.states), atol=1e-5
     )
-    assert session.scalars["answer_accuracy"] == 1
-    assert session.scalars["questions"] == 30
+    assert outcome.scalars["answer_accuracy"] == 1
+    assert outcome.scalars["questions"] == 30
 
 
 def test_a_buffer_that_is_relabelled_has_the_rewards_of_the_newest_head():
@@ -82,7 +82,7 @@ def test_a_buffer_that_is_relabelled_has_the_rewards_of_the_newest_head():
     with pytest.raises(RuntimeError, match="Call `relabel`"):
         buffer.sample(4)
     learner = PreferenceLearner(envs, GroundTruthLabeler(), fit=QUICK)
-    learner.session(30)
+    learner.run_round(30)
     buffer.relabel(envs.head)
     state = buffer.state_dict()
     np.testing.assert_allclose(state["rewards"].numpy(), learner.head(state["features"]).detach().numpy(), atol=1e-5)
@@ -97,14 +97,14 @@ def test_skipped_pairs_are_not_learned_and_answers_that_teach_nothing_make_no_he
         (None, "There are too few answers: 0 to fit, 0 held out. There is no head yet."),
     ]:
         learner = PreferenceLearner(envs, lambda pairs, answer=answer: [answer] * len(pairs), fit=QUICK)
-        assert learner.session(30).verdict.reason == sentence
+        assert learner.run_round(30).verdict.reason == sentence
         assert envs.head.head is None
 
     def answer_half(pairs):
         return [None if i % 2 else Answer(preference=float(i % 4 == 0), confidence=0.5) for i in range(len(pairs))]
 
     learner = PreferenceLearner(envs, answer_half, fit=QUICK)
-    learner.session(40)
+    learner.run_round(40)
     assert (len(learner.comparisons), learner.num_questions) == (20, 40)
     assert (learner.comparisons.confidences == 0.5).all()
 
@@ -116,9 +116,9 @@ def test_pairs_about_which_the_networks_disagree_are_preferred():
         envs = make_envs()
         play(envs, 41)
         learner = PreferenceLearner(envs, GroundTruthLabeler(), sampling=sampling, candidates=50, fit=QUICK)
-        learner.session(15)
+        learner.run_round(15)
         head = learner.head
-        assert len({pair.key for pair in learner.session(15).pairs}) == 15
+        assert len({pair.key for pair in learner.run_round(15).pairs}) == 15
         found[sampling] = disagreement(head, learner.comparisons.features[15:]).mean()
         envs.close()
     assert found["disagreement"] > 1.3 * found["uniform"]
@@ -126,7 +126,7 @@ def test_pairs_about_which_the_networks_disagree_are_preferred():
 
 def test_newer_states_are_preferred(envs):
     learner = PreferenceLearner(envs, GroundTruthLabeler(), half_life=1, fit=QUICK)
-    pairs = learner.session(10).pairs
+    pairs = learner.run_round(10).pairs
     assert {side.episode_index for pair in pairs for side in (pair.first, pair.second)} == {1}  # of episodes 0 and 1
 
 
@@ -142,7 +142,7 @@ def test_a_pair_and_its_mirror_image_are_one_question():
     play(envs, 6)
     learner = PreferenceLearner(envs, labeler, fit=QUICK)
     for _ in range(6):
-        learner.session(5)
+        learner.run_round(5)
     assert 15 < len(asked) == len(set(asked)) < 30
     envs.close()
 
@@ -160,11 +160,11 @@ def test_a_labeler_that_raises_keeps_its_answers_and_is_asked_about_the_same_pai
 
     learner = PreferenceLearner(envs, fails_once, answers=tmp_path / "answers.db", fit=QUICK)
     with pytest.raises(ConnectionError):
-        learner.session(20)
-    session = learner.session(20)
+        learner.run_round(20)
+    outcome = learner.run_round(20)
     asked = [key for key in calls if key != "failed"]
     assert len(asked) == len(set(asked)) == 20
-    assert set(asked) == {pair.key for pair in session.pairs}
+    assert set(asked) == {pair.key for pair in outcome.pairs}
 
 
 def test_what_cannot_be_learned_from_is_refused(envs):
@@ -172,8 +172,8 @@ def test_what_cannot_be_learned_from_is_refused(envs):
     for make, message in [
         (lambda: PreferenceLearner(plain, GroundTruthLabeler()), "with a reward that is yet to be learned"),
         (lambda: PreferenceLearner(envs, GroundTruthLabeler(), sampling="random"), "`sampling` must be one of"),
-        (lambda: PreferenceLearner(envs, GroundTruthLabeler()).session(41), "as the log has segments of 1, 80"),
-        (lambda: PreferenceLearner(envs, GroundTruthLabeler(), segment_length=21).session(5), "longest episode, 20"),
+        (lambda: PreferenceLearner(envs, GroundTruthLabeler()).run_round(41), "as the log has segments of 1, 80"),
+        (lambda: PreferenceLearner(envs, GroundTruthLabeler(), segment_length=21).run_round(5), "longest episode, 20"),
     ]:
         with pytest.raises(ValueError, match=message):
             make()
@@ -181,24 +181,24 @@ def test_what_cannot_be_learned_from_is_refused(envs):
 
 
 def test_a_learner_that_is_loaded_continues_as_one_that_was_not_stopped(tmp_path):
-    """Also when the second session had begun before, and failed."""
+    """Also when the second round had begun before, and failed."""
     ended = []
     for stops in (False, True):
         with AnswersFile() as answers:
             envs = make_envs()
-            learner = PreferenceLearner(envs, GroundTruthLabeler(mistakes=0.2), answers=answers, fit=QUICK)
+            learner = PreferenceLearner(envs, GroundTruthLabeler(mistake_rate=0.2), answers=answers, fit=QUICK)
             play(envs, 41)
-            learner.session(20)
+            learner.run_round(20)
             if stops:
                 learner.save(tmp_path / "learner")
                 envs.close()
                 envs = make_envs()
-                learner = PreferenceLearner(envs, GroundTruthLabeler(mistakes=0.2), answers=answers, fit=QUICK)
+                learner = PreferenceLearner(envs, GroundTruthLabeler(mistake_rate=0.2), answers=answers, fit=QUICK)
                 learner.load(tmp_path / "learner")
                 assert envs.head.version == 1
-            session = learner.session(20)
+            outcome = learner.run_round(20)
             generator = learner._rng.bit_generator.state
-            ended.append((learner.head.to_bytes(), envs.head.version, generator, [pair.key for pair in session.pairs]))
+            ended.append((learner.head.to_bytes(), envs.head.version, generator, [pair.key for pair in outcome.pairs]))
             assert len(envs.episode_log) == 80
             envs.close()
     assert ended[0] == ended[1]
@@ -207,7 +207,7 @@ def test_a_learner_that_is_loaded_continues_as_one_that_was_not_stopped(tmp_path
 
 def test_checkpoints_of_others_are_refused_and_change_nothing(envs, tmp_path):
     learner = PreferenceLearner(envs, GroundTruthLabeler(), fit=QUICK)
-    learner.session(20)
+    learner.run_round(20)
     learner.save(tmp_path / "learner")
     (tmp_path / "damaged").write_bytes((tmp_path / "learner").read_bytes()[:-500])
     other_envs = make_envs(reward=vlmrm_gym.Preference(prompt="a fallen pole"))
@@ -227,6 +227,6 @@ def test_global_random_states_are_left_alone(envs):
     torch.manual_seed(0)
     np.random.seed(0)
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()
-    PreferenceLearner(envs, GroundTruthLabeler(), fit=QUICK).session(20)
+    PreferenceLearner(envs, GroundTruthLabeler(), fit=QUICK).run_round(20)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tolist() == before[1]

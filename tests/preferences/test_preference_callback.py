@@ -35,8 +35,8 @@ def test_off_policy_algorithms_wait_for_the_first_head_and_learn_from_the_newest
     model = off_policy(algorithm, envs, learning_starts=40)
     callback = PreferenceCallback(GroundTruthLabeler(), every=32, pairs=15, total=45, folder=tmp_path, fit=QUICK)
     held = []
-    hold = callback._hold_session
-    callback._hold_session = lambda: (held.append((model.num_timesteps, model._n_updates)), hold())
+    hold = callback._hold_round
+    callback._hold_round = lambda: (held.append((model.num_timesteps, model._n_updates)), hold())
     model.learn(120, callback=callback, log_interval=1_000)
     recorded = {name for name in model.logger.name_to_value if name.startswith("preferences/")}
     assert recorded >= {f"preferences/{name}" for name in ("questions", "answers", "head_version", "accepted", "loss")}
@@ -47,7 +47,7 @@ def test_off_policy_algorithms_wait_for_the_first_head_and_learn_from_the_newest
     buffer, newest = model.replay_buffer, envs.envs.head
     features = torch.from_numpy(buffer._late.columns["features"][: buffer.size()])
     np.testing.assert_allclose(buffer.rewards[: buffer.size(), 0], newest.head(features).numpy(), atol=1e-5)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"session_00{i}.png" for i in (1, 2, 3)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"round_00{i}.png" for i in (1, 2, 3)]
     envs.close()
 
 
@@ -65,8 +65,8 @@ def test_on_policy_algorithms_explore_until_there_is_a_head():
     base.close()
 
 
-def test_learning_waits_where_the_first_session_makes_no_head():
-    """The first answers are all alike; random exploration goes on until the second session."""
+def test_learning_waits_where_the_first_round_makes_no_head():
+    """The first answers are all alike; random exploration goes on until the second round."""
     envs, updates, acting = make_envs(), [], []
     model = off_policy(DQN, envs, learning_starts=40)
     predict = model.predict
@@ -80,17 +80,17 @@ def test_learning_waits_where_the_first_session_makes_no_head():
     callback = PreferenceCallback(answer, every=32, pairs=15, total=30, fit=QUICK)
     model.learn(88, callback=callback)
     assert updates == [0, 0]
-    assert model.learning_starts == 72  # the second session is after step 72
+    assert model.learning_starts == 72  # the second round is after step 72
     assert min(acting) == 72
     assert model._n_updates > 0
     envs.close()
 
 
 def test_a_training_whose_answers_taught_nothing_ends_with_an_error():
-    """Questions that a budget ended are not counted; sessions that do not fit into the training are warned of."""
+    """Questions that a budget ended are not counted; rounds that do not fit into the training are warned of."""
 
     class Poor:
-        identity = "poor"
+        answer_key = "poor"
 
         def answers(self, pairs):
             yield from ((i, Answer(preference=0.5)) for i in range(4))
@@ -106,17 +106,17 @@ def test_a_training_whose_answers_taught_nothing_ends_with_an_error():
         envs.close()
     envs = make_envs()
     callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=15, total=75, fit=QUICK)
-    with pytest.warns(UserWarning, match="room for 2 of 5 sessions in 70 steps"):
+    with pytest.warns(UserWarning, match="room for 2 of 5 rounds in 70 steps"):
         off_policy(DQN, envs, learning_starts=40).learn(70, callback=callback)
     envs.close()
 
 
-def test_a_first_session_waits_for_the_first_episode():
+def test_a_first_round_waits_for_the_first_episode():
     envs = make_envs()
     model = off_policy(DQN, envs, learning_starts=4)
     callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=10, total=10, fit=FitOptions(min_answers=5))
     model.learn(30, callback=callback)
-    assert callback.learner.num_sessions == 1
+    assert callback.learner.num_rounds == 1
     assert model.learning_starts == 24  # episodes of 10 steps end with step 20, rollouts with 16 and 24
     envs.close()
 

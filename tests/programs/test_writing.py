@@ -75,10 +75,10 @@ def test_a_fault_is_mended_by_the_frames_that_are_fed_back(author, tmp_path, cap
     """And nothing is asked twice: after a budget is used up, a higher one goes on."""
     out = tmp_path / "out"
     settings = {"endpoint": author.url, "out": out, **SMALL}
-    with pytest.raises(InputError, match=r"budget of m is used up \(call_budget=2.* after 2 requests and 220 tokens"):
-        write(CARTPOLE, call_budget=2, **settings)
+    with pytest.raises(InputError, match=r"budget of m is used up \(max_calls=2.* after 2 requests and 220 tokens"):
+        write(CARTPOLE, max_calls=2, **settings)
     assert (out / "program_1.py").read_text().strip() == FAULTY.strip()
-    assert write(CARTPOLE, call_budget=9, overwrite=True, **settings).accepted
+    assert write(CARTPOLE, max_calls=9, overwrite=True, **settings).accepted
     assert "The program is accepted." in capsys.readouterr().out
     assert author.requests == 3
     (begin, _), (none, asked), (back, why) = author.shown
@@ -146,7 +146,7 @@ def test_answers_without_a_program_are_said_and_an_error_in_the_end(author, tmp_
 BAD_INPUT = [
     ({"rounds": 0}, "`rounds` must be at least 1. Received 0"),
     ({"endpoint": "nowhere"}, "`base_url` must be an address"),
-    ({"key_variable": "NO_SUCH_KEY"}, "`key_variable` must name an environment variable"),
+    ({"api_key_env": "NO_SUCH_KEY"}, "`api_key_env` must name an environment variable"),
     ({"goal_image": "nowhere.png"}, "There is no file or folder nowhere.png"),
     ({"id": "CliffWalking-v1"}, "`prompt` must be given"),
 ]

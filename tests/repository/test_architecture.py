@@ -10,7 +10,7 @@ from pathlib import Path
 from setuptools import find_namespace_packages
 
 ROOT = Path(__file__).parents[2]
-LEAVES = {"errors", "infos", "metrics", "tasks"}
+LEAVES = {"errors", "infos", "late", "metrics", "tasks"}
 """Files that import nothing of ours."""
 BASE = LEAVES | {"_util"}
 """What every room may import."""
@@ -37,7 +37,18 @@ ALLOWED = {
     "replay": BASE | {"steps", "rewards", "store"},
     "preferences": BASE | {"vlmrm_gym", "states", "trajectory", "episode_log", "endpoint", "rewards", "store"},
     "sb3": BASE
-    | {"steps", "states", "rewards", "wrappers", "vector", "registration", "store", "replay", "preferences"},
+    | {
+        "steps",
+        "episodes",
+        "states",
+        "rewards",
+        "wrappers",
+        "vector",
+        "registration",
+        "store",
+        "replay",
+        "preferences",
+    },
     "rollouts": BASE | {"states", "trajectory", "rewards", "registration"},
     "training": BASE
     | {
@@ -83,7 +94,7 @@ ALLOWED = {
 }
 """By room, bottom up: the rooms whose files its files may import. A room is a file or a folder of `vlmrm_gym`."""
 
-BOUNDS = {"lines of a file": 320, "lines": 26_000, "files": 180, "entries at the top": 30, "floors": 13}
+BOUNDS = {"lines of a file": 320, "lines": 26_000, "files": 180, "entries at the top": 32, "floors": 13}
 """What the library has, at most."""
 
 Graph = dict[str, set[str]]

@@ -31,8 +31,8 @@ def short(folder, **changes):
         "learning_starts": 100,
         "questions": 50,
         "pairs": 30,
-        "session_frequency": 50,
-        "mistakes": 0.0,
+        "round_frequency": 50,
+        "mistake_rate": 0.0,
         "updates_per_step": 0.2,
         "hidden": 8,
         "batch_size": 16,
@@ -64,15 +64,15 @@ def test_a_short_run_asks_learns_and_writes_what_it_promises(tmp_path, monkeypat
     folder = preference_sac.main(short(tmp_path, capture_video=True))
 
     result = json.loads((folder / "result.json").read_text())
-    assert (result["timesteps"], result["questions"], result["sessions"]) == (200, 50, 2)
+    assert (result["timesteps"], result["questions"], result["rounds"]) == (200, 50, 2)
     assert result["success"] in (0, 0.5, 1)
     assert iio.imread(folder / "agent.mp4").shape == (25, 472, 600, 3)
-    assert [iio.imread(folder / f"session_00{number}.png").ndim for number in (1, 2)] == [3, 3]
+    assert [iio.imread(folder / f"round_00{number}.png").ndim for number in (1, 2)] == [3, 3]
     with AnswersFile(folder / "answers.db") as file:
         assert 45 <= len(file.records()) <= 50  # of few states, some pairs come again, and are not asked again
     events = EventAccumulator(str(folder)).Reload()
-    sessions = [(event.step, event.value) for event in events.Scalars("preferences/questions")]
-    assert sessions == [(100, 30), (150, 50)]
+    rounds = [(event.step, event.value) for event in events.Scalars("preferences/questions")]
+    assert rounds == [(100, 30), (150, 50)]
     assert [event.value for event in events.Scalars("preferences/answer_accuracy")] == [1, 1]  # it knows the task
     assert torch.isfinite(torch.stack(rewards)).all()
 
@@ -84,12 +84,12 @@ def test_a_short_run_asks_learns_and_writes_what_it_promises(tmp_path, monkeypat
 
 
 def test_without_a_reward_it_ends_with_an_error(tmp_path):
-    skips = json.dumps({"kind": "ground_truth", "skips": 1.0})
+    skips = json.dumps({"kind": "ground_truth", "skip_rate": 1.0})
     with pytest.raises(RuntimeError, match="There is no reward to learn from after 30 questions"):
         preference_sac.main(short(tmp_path, labeler=skips, questions=30))
 
 
-def test_a_run_that_ended_within_a_session_is_resumed_to_the_bit_and_asks_nothing_twice(tmp_path, monkeypatch):
+def test_a_run_that_ended_within_a_round_is_resumed_to_the_bit_and_asks_nothing_twice(tmp_path, monkeypatch):
     """Also from within episodes, which have 25 steps: at a checkpoint each has taken 5."""
     settings = {"checkpoint_frequency": 60, "questions": 90, "total_timesteps": 260}
     whole = preference_sac.main(short(tmp_path / "whole", **settings))
@@ -121,14 +121,14 @@ def test_a_run_that_ended_within_a_session_is_resumed_to_the_bit_and_asks_nothin
     assert sorted(keys[0]) == sorted(keys[1])
     assert sorted(asked) == sorted(keys[1])
     results = [json.loads((folder / "result.json").read_text()) for folder in (whole, resumed)]
-    names = ("vlm_return", "success", "questions", "sessions", "head_version", "timesteps")
+    names = ("vlm_return", "success", "questions", "rounds", "head_version", "timesteps")
     assert [results[0][name] for name in names] == [results[1][name] for name in names]
 
 
 def test_a_run_is_resumed_with_its_own_settings_only_or_lengthened(tmp_path):
     folder = preference_sac.main(short(tmp_path))
-    with pytest.raises(ValueError, match=r"`mistakes` is 0\.5, was 0\.0"):
-        preference_sac.main(short(tmp_path, resume=folder, mistakes=0.5))
+    with pytest.raises(ValueError, match=r"`mistake_rate` is 0\.5, was 0\.0"):
+        preference_sac.main(short(tmp_path, resume=folder, mistake_rate=0.5))
     preference_sac.main(short(tmp_path, resume=folder, total_timesteps=250))
     assert json.loads((folder / "result.json").read_text())["timesteps"] == 250
     with pytest.raises(ValueError, match="`resume` must be the folder of a run"):

@@ -94,7 +94,7 @@ def test_rewards_follow_what_the_server_sees(server, make):
         ("tokens", {}, 1, 1e-5),
         (None, {"votes": 20}, 20, 0.3),
         ("refused", {"votes": 20}, 20, 0.3),
-        ("tokens", {"classes": 5}, 1, 0.15),
+        ("tokens", {"rating_levels": 5}, 1, 0.15),
     ]:
         server.requests, server.bodies = 0, []
         _open_scores.cache_clear()
@@ -149,17 +149,17 @@ def test_steps_do_not_wait_for_a_slow_server(server, make):
 
 def test_nothing_is_asked_twice(server, make, tmp_path):
     """Not in a batch, by another model, nor by another process, which has the file alone."""
-    first = make(answers=str(tmp_path / "scores.db"))
+    first = make(cache=str(tmp_path / "scores.db"))
     rewards = first.build()(FRAMES[[0, 1, 0, 1]])
     assert server.requests == 2
     assert first.build()(FRAMES[:2]).tolist() == rewards[:2].tolist() == rewards[2:].tolist()
     _open_scores.cache_clear()
-    again = make(answers=str(tmp_path / "scores.db"), every=4, concurrency=1).build()(FRAMES[:3])
+    again = make(cache=str(tmp_path / "scores.db"), every=4, concurrency=1).build()(FRAMES[:3])
     assert again[:2].tolist() == rewards[:2].tolist()
     assert server.requests == 3
-    for more in ({"prompt": "The pole lies."}, {"model": "n"}, {"classes": 3}, {"request": {"temperature": 0}}):
+    for more in ({"prompt": "The pole lies."}, {"model": "n"}, {"rating_levels": 3}, {"request": {"temperature": 0}}):
         before = server.requests
-        make(answers=str(tmp_path / "scores.db"), **more).build()(FRAMES[:1])
+        make(cache=str(tmp_path / "scores.db"), **more).build()(FRAMES[:1])
         assert server.requests == before + 1
 
 
@@ -185,33 +185,33 @@ def test_retry_after_is_honoured_and_what_takes_too_long_is_asked_again(server, 
 def test_a_budget_of_calls_ends_with_a_sentence_and_a_higher_one_goes_on(server, make, budget, asked, tmp_path):
     """The first question might need a call and five votes; with log probabilities each needs one call."""
     file = str(tmp_path / "scores.db")
-    message = rf"budget of m is used up \(call_budget={budget}, .*: {8 - asked} of 8 states were not asked .* {file}"
+    message = rf"budget of m is used up \(max_calls={budget}, .*: {8 - asked} of 8 states were not asked .* {file}"
     with pytest.raises(InputError, match=message):
-        make(call_budget=budget, answers=file).build()(FRAMES)
+        make(max_calls=budget, cache=file).build()(FRAMES)
     assert server.requests == asked
-    np.testing.assert_allclose(make(call_budget=100, answers=file).build()(FRAMES), SEEN, rtol=1e-5)
+    np.testing.assert_allclose(make(max_calls=100, cache=file).build()(FRAMES), SEEN, rtol=1e-5)
     assert server.requests == len(FRAMES)
 
 
 def test_a_budget_of_tokens_and_failures_count(server, make):
     """A call takes 110 tokens."""
-    with pytest.raises(InputError, match=r"token_budget=330\): 5 of 8 states"):
-        make(token_budget=330).build()(FRAMES)
+    with pytest.raises(InputError, match=r"max_total_tokens=330\): 5 of 8 states"):
+        make(max_total_tokens=330).build()(FRAMES)
     assert server.requests == 3
     server.faults += [status(500)] * 3
     with pytest.raises(InputError):
-        make(call_budget=7, prompt="another", retries=5).build()(FRAMES)
+        make(max_calls=7, prompt="another", retries=5).build()(FRAMES)
     assert server.requests <= 3 + 7
 
 
 def test_a_budget_holds_over_environments_and_workers_and_the_states_are_scored_again(server, make):
     """The second model stops: most of the budget was the vector's. What was answered is not asked again."""
-    play(make(call_budget=24), num_workers=2)
+    play(make(max_calls=24), num_workers=2)
     assert server.requests == 18
     with pytest.raises(InputError, match="The budget of m is used up"):
-        make(call_budget=24).build()(FRAMES)
+        make(max_calls=24).build()(FRAMES)
     assert server.requests == 24
-    np.testing.assert_allclose(make(call_budget=50).build()(FRAMES), SEEN, rtol=1e-5)
+    np.testing.assert_allclose(make(max_calls=50).build()(FRAMES), SEEN, rtol=1e-5)
     assert server.requests == 26
 
 
@@ -224,7 +224,7 @@ def test_errors_name_the_server_and_what_to_do(server, make, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(ValueError, match="OPENAI_API_KEY is not set"):
         play(make())
-    play(make(key_variable=None, every=STEPS))
+    play(make(api_key_env=None, every=STEPS))
     monkeypatch.setitem(sys.modules, "httpcore2", None)
     monkeypatch.delitem(sys.modules, "vlmrm_gym.endpoint.connection")
     with pytest.raises(DependencyNotInstalled, match=r"vlmrm-gym\[endpoint\]"):
@@ -234,7 +234,7 @@ def test_errors_name_the_server_and_what_to_do(server, make, monkeypatch):
 def test_the_key_is_sent_and_appears_nowhere(server, make, tmp_path, caplog, capfd):
     """Not in the file, in errors that repeat it, in specifications, logs or the terminal; nor do images."""
     caplog.set_level(logging.DEBUG)
-    reward = make(answers=str(tmp_path / "scores.db"), retries=0)
+    reward = make(cache=str(tmp_path / "scores.db"), retries=0)
     server.judgements = [f"Your key is {KEY}. {{W}}"]
     reward.build()(FRAMES)
     server.faults += [status(401, f"Incorrect API key provided: {KEY}")]
@@ -294,9 +294,9 @@ def test_an_answer_that_cannot_be_read_gives_zero_with_a_warning_and_is_not_aske
 def test_wrong_settings_and_other_files_are_refused(make, tmp_path):
     for settings, message in [
         ({"prompt": " "}, "`prompt` must not be empty"),
-        ({"classes": 2}, "`classes` must be None, or an integer from 3 to 10. Received 2."),
+        ({"rating_levels": 2}, "`rating_levels` must be None, or an integer from 3 to 10. Received 2."),
         ({"every": 0}, "`every` must be an integer of at least 1. Received 0."),
-        ({"call_budget": 0}, "`call_budget` must be an integer of at least 1. Received 0."),
+        ({"max_calls": 0}, "`max_calls` must be an integer of at least 1. Received 0."),
         ({"base_url": f"http://{KEY}@host/v1"}, "`base_url` must not have a key"),
         ({"request": {"logprobs": True}}, "`request` must not have 'logprobs'"),
         ({"size": (0, 1)}, "`size` must be None, or"),
@@ -306,6 +306,6 @@ def test_wrong_settings_and_other_files_are_refused(make, tmp_path):
         assert KEY not in str(caught.value)
     (tmp_path / "notes.txt").write_text("not a database, but long enough to be read as the header of one, perhaps")
     with pytest.raises(ValueError, match="is damaged, or none"):
-        make(answers=str(tmp_path / "notes.txt")).build()
+        make(cache=str(tmp_path / "notes.txt")).build()
     with pytest.raises(FileNotFoundError, match="folder of the file of scores"):
-        make(answers=str(tmp_path / "no" / "scores.db")).build()
+        make(cache=str(tmp_path / "no" / "scores.db")).build()

@@ -1,6 +1,5 @@
 """Relabelling: every stored reward is the newest head's of its features, plus the weighted task reward."""
 
-import copy
 import io
 import pickle
 from functools import partial
@@ -24,7 +23,6 @@ from vlmrm_gym.replay import ReplayBuffer
 from vlmrm_gym.rewards.heads import CurrentHead
 from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv, make_vec_env
 from vlmrm_gym.sb3 import replay_buffer as sb3_replay_buffer
-from vlmrm_gym.sb3.episodes import EpisodeTracker
 
 CARTPOLE, WEIGHT = "VLMRM/CartPole-v1", 0.25
 
@@ -60,7 +58,7 @@ class PlainRun:
 
     def __init__(self, lengths, capacity, mode=AutoresetMode.NEXT_STEP, **options):
         self.envs = paid(lengths, autoreset_mode=mode, **options)
-        self.capacity, self.mode, self.by_step = capacity, mode, options.get("scoring") == "step"
+        self.capacity, self.mode = capacity, mode
         self.buffer = ReplayBuffer(capacity, self.envs)
         self.ended = np.zeros(len(lengths), dtype=bool)
         self.observations, _ = self.envs.reset(seed=0)
@@ -69,26 +67,21 @@ class PlainRun:
     def head(self):
         return self.envs.head
 
-    def add(self, infos):
-        if not self.by_step:
-            self.buffer.add_rewards(infos)
-
     def step(self):
         if self.mode == AutoresetMode.DISABLED and self.ended.any():
             self.observations, infos = self.envs.reset(options={"reset_mask": self.ended})
-            self.add(infos)
+            self.buffer.add_rewards(infos)
         actions = np.zeros(len(self.ended), dtype=int)
         results = self.envs.step(actions)
         self.buffer.add(self.observations, actions, *results)
         self.observations, self.ended = results[0], results[2] | results[3]
 
     def flush(self):
-        if not self.by_step:
-            self.add(self.envs.flush())
+        self.buffer.add_rewards(self.envs.flush())
 
     def reset(self):
         self.observations, infos = self.envs.reset()
-        self.add(infos)
+        self.buffer.add_rewards(infos)
         self.ended[:] = False
 
     def save_and_load(self):
@@ -113,7 +106,7 @@ class SB3Run(PlainRun):
 
     def __init__(self, lengths, capacity, **options):
         self.vec = VLMVecEnv(paid(lengths, autoreset_mode="SameStep", **options))
-        self.envs, self.by_step = self.vec.envs, options.get("scoring") == "step"
+        self.envs = self.vec.envs
         self.make = lambda: DeferredReplayBuffer(
             capacity, self.vec.observation_space, self.vec.action_space, "cpu", len(lengths)
         )
@@ -128,8 +121,7 @@ class SB3Run(PlainRun):
         self.observations = observations
 
     def flush(self):
-        if not self.by_step:
-            self.vec._add_rewards(self.envs.flush())
+        self.vec._add_rewards(self.envs.flush())
 
     def reset(self):
         self.observations = self.vec.reset()
@@ -169,7 +161,7 @@ def make(request, open_run):
 
 def check_rewards(run, factors):
     """All stored rewards are of the same of these heads; features and task rewards are those of their transitions."""
-    if not run.buffer._late.columns:
+    if not run.buffer._late.has_features:
         return
     counts, features, rewards = run.stored()
     np.testing.assert_array_equal(features[:, 0, 0], counts)
@@ -195,7 +187,7 @@ def interleave(run, operations):
         if operation == "save":
             run.save_and_load()
             if of_buffer is not None:
-                assert not run.buffer._late.columns or not is_settled(run) or not len(run.stored()[0])
+                assert not run.buffer._late.has_features or not is_settled(run) or not len(run.stored()[0])
                 run.buffer.relabel(times(of_buffer))
         elif operation == "callable":
             of_buffer = number + 3
@@ -489,31 +481,3 @@ def test_plain_buffers_are_refused_while_there_is_no_head():
     envs.envs.head.replace(times(2))
     DQN("MlpPolicy", envs, device="cpu").learn(20)
     envs.close()
-
-
-def test_rewards_and_features_find_their_transitions_by_index():
-    """Also after a transition that no step added, for rewards that have come before, or are lost."""
-
-    def late(*numbers):
-        rewards = np.array(numbers, dtype=np.float32)
-        versions = np.full(len(rewards), 3)
-        return {"vlm_rewards": rewards, "vlm_features": rewards[:, None, None], "vlm_reward_version": versions}
-
-    tracker = EpisodeTracker()
-    for index in (0, 1, 3, 4):  # the call that made transition 2 raised
-        tracker.skip_to(index)
-        tracker.step(0.0, None)
-    tracker.end_episode()
-    tracker.step(0.0, None)
-    tracker.end_episode()
-    tracker.add_rewards(0, late(0, 1))
-    again = copy.deepcopy(tracker)
-    again.add_rewards(1, late(1, 2, 3))
-    info = again.pop_updates(0.0)
-    assert info["vlm_features"][:, 0, 0].tolist() == info["vlm_rewards"].tolist() == [0, 1, 2, 3]
-    assert info["vlm_reward_version"].tolist() == [3, 3, 3, 3]
-    tracker.add_rewards(5, late(5))  # those of 2 to 4 are lost, and those before them are not contiguous
-    info = tracker.pop_updates(0.0)
-    assert (info["vlm_reward_start"], info["vlm_features"].ravel().tolist()) == (5, [5])
-    assert (info["episode"]["r"], info["episode"]["l"]) == (5.0, 1)  # the first episode is not reported
-    assert tracker.num_steps_in_episode == 0

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from vlmrm_gym.late import Late
 from vlmrm_gym.rewards.heads import CurrentHead
 from vlmrm_gym.store import TransitionStore
 
@@ -9,18 +10,21 @@ from vlmrm_gym.store import TransitionStore
 def late(versions, number=1.0, reward=None):
     """What arrives: features (T, 1, 2) of this number, and rewards of heads of these versions."""
     count = len(versions)
-    return {
-        "vlm_rewards": np.full(count, number if reward is None else reward, dtype=np.float32),
-        "vlm_features": np.full((count, 1, 2), number, dtype=np.float32),
-        "vlm_task_rewards": np.full(count, 0.25, dtype=np.float32),
-        "vlm_reward_version": np.array(versions, dtype=np.int64),
-    }
+    return Late(
+        env=0,
+        start=0,
+        rewards=np.full(count, number if reward is None else reward, dtype=np.float32),
+        scored=np.full(count, True),
+        features=np.full((count, 1, 2), number, dtype=np.float32),
+        task_rewards=np.full(count, 0.25, dtype=np.float32),
+        versions=np.array(versions, dtype=np.int64),
+    )
 
 
 def columns(*arrivals):
     made = TransitionStore(100, "capacity")
     for versions in arrivals:
-        made.arrive(late(versions), "environment 0", stored=0)
+        made.arrive(late(versions))
     return made
 
 
@@ -45,23 +49,23 @@ def three_times(features):
 def test_after_a_relabel_what_arrives_is_made_anew():
     """Of older heads: 3 times the number, plus the weighted task reward. A newer head's stay, and are not settled."""
     made, head = columns([2]), CurrentHead(three_times)
-    made.relabel(three_times, 0)
-    rewards, features, task_rewards = made.arrive(late([1, 1], number=2.0), "environment 0", stored=0)
+    made.relabel(three_times)
+    rewards, features, task_rewards = made.arrive(late([1, 1], number=2.0))
     assert rewards.tolist() == [6.25, 6.25]
     assert (features.tolist(), task_rewards.tolist()) == ([[[2.0, 2.0]]] * 2, [0.25, 0.25])
     assert made.is_settled
-    made.relabel(head, 0)
-    assert made.arrive(late([2], number=2.0), "environment 0", stored=0)[0].tolist() == [2.0]
+    made.relabel(head)
+    assert made.arrive(late([2], number=2.0))[0].tolist() == [2.0]
     assert not made.is_settled
 
 
 def test_a_reward_that_is_not_known_is_not_settled():
     """No late reward changes nothing."""
     made = columns([2])
-    assert [len(column) for column in made.arrive(late([]), "environment 0", stored=0)] == [0, 0, 0]
+    assert [len(column) for column in made.arrive(late([]))] == [0, 0, 0]
     assert made.is_settled
-    made.arrive(late([2], reward=np.nan), "environment 0", stored=0)
-    made.arrive(late([2]), "environment 0", stored=0)
+    made.arrive(late([2], reward=np.nan))
+    made.arrive(late([2]))
     assert not made.is_settled
 
 
@@ -73,9 +77,9 @@ def test_the_version_is_saved_unless_a_relabel_made_the_rewards():
     again = TransitionStore(100, "capacity")
     again.restore(made.state)
     assert again.is_settled
-    again.arrive(late([1]), "environment 0", stored=0)
+    again.arrive(late([1]))
     assert not again.is_settled
-    made.relabel(three_times, 0)
+    made.relabel(three_times)
     assert made.state["reward_version"] == -1
     again.restore(made.state)
     assert not again.is_settled

@@ -94,16 +94,18 @@ def test_normalized_rewards_are_refused(counting):
     off_policy(DQN, envs, learning_starts=20).learn(40)
 
 
-def test_wrappers_that_change_deferred_rewards_are_refused():
-    rule = "`envs` must have no wrapper that changes rewards: they arrive later"
-    make = partial(gym.make_vec, CARTPOLE, 2)
+def test_wrappers_that_change_rewards_are_refused():
+    """In both modes; those under the scored environments change the task reward only."""
+    rule = "`envs` must have no wrapper that changes rewards: they are read in the infos"
     halved = partial(gym.wrappers.vector.TransformReward, func=lambda rewards: rewards / 2)
-    envs = make(autoreset_mode="SameStep")
-    for door in (VLMVecEnv, partial(ReplayBuffer, 100)):
-        with pytest.raises(ValueError, match=rule):
-            door(halved(envs))
-    envs.close()
-    VLMVecEnv(halved(make(autoreset_mode="SameStep", scoring="step"))).close()
+    for scoring in ("episode", "step"):
+        envs = gym.make_vec(CARTPOLE, 2, autoreset_mode="SameStep", scoring=scoring)
+        for door in (VLMVecEnv, partial(ReplayBuffer, 100)):
+            with pytest.raises(ValueError, match=rule):
+                door(halved(envs))
+        envs.close()
+    base = halved(gym.vector.SyncVectorEnv([Counting] * 2, autoreset_mode="SameStep"))
+    VLMVecEnv(vlmrm_gym.VLMRewardVectorEnv(base, reward="reward_models:PixelReward")).close()
 
 
 class Goals(CountingDict):

@@ -90,3 +90,15 @@ def test_task_rewards_as_the_reward_keep_the_last_observation():
     assert results[2][3][0]["terminal_observation"].tolist() == [4]
     assert results[2][3][0]["episode"]["r"] == 1.5
     envs.close()
+
+
+def test_rewards_that_arrive_between_two_steps_are_given_out_together():
+    """Where those in between were lost, only the newest: an info has those of transitions in a row."""
+    envs = VLMVecEnv(scored(Ending()))
+    for starts, expected in (((3, 5), (3, [3, 4, 5, 6])), ((7, 10), (10, [10, 11]))):
+        for start in starts:
+            envs._add_rewards([{"vlm_reward_start": start, "vlm_rewards": np.arange(start, start + 2)}])
+        info = envs._pop_late(0)
+        assert (info["vlm_reward_start"], info["vlm_rewards"].tolist()) == expected
+        assert envs._pop_late(0) == {}
+    envs.close()

@@ -1,4 +1,4 @@
-"""Trainings that learn their reward from comparisons: sessions, exact resumption, the best agent, refused settings."""
+"""Trainings that learn their reward from comparisons: rounds, exact resumption, the best agent, refused settings."""
 
 import json
 import shutil
@@ -48,7 +48,7 @@ def hesitate(pairs):
 
 
 def learning(algorithm, tmp_path, run_name="run", labeler="ground_truth", checkpoint_freq=25, **own):
-    """Three sessions of 10 pairs, after 60, 120 and 180 of 240 steps; checkpoints before, between and after them."""
+    """Three rounds of 10 pairs, after 60, 120 and 180 of 240 steps; checkpoints before, between and after them."""
     config = small(algorithm, tmp_path, run_name, name="preference", labeler=labeler, kwargs={"hidden_size": 8})
     own = {"every": 60, "pairs": 10, "total": 30, "fit": {"epochs": 5, "min_answers": 5}, **own}
     logging, rl = replace(config.logging, checkpoint_freq=checkpoint_freq), replace(config.rl, episode_length=5)
@@ -75,11 +75,11 @@ def run(tmp_path_factory):
 @pytest.mark.parametrize(
     ("algorithm", "stop", "reached"),
     [
-        ("DQN", 4, 50),  # in the first session: there is no reward yet
+        ("DQN", 4, 50),  # in the first round: there is no reward yet
         ("PPO", 16, 110),  # in the second; the first is at step 60, before its first rollout
     ],
 )
-def test_a_run_that_ends_in_a_session_and_is_resumed_ends_as_one_that_did_not(algorithm, stop, reached, tmp_path):
+def test_a_run_that_ends_in_a_round_and_is_resumed_ends_as_one_that_did_not(algorithm, stop, reached, tmp_path):
     """Weights, rewards, heads, metrics and the best agent are the same to the bit, and no pair is asked about twice."""
     ASKED.clear()
     unbroken = train(learning(algorithm, tmp_path, f"{algorithm}-unbroken", f"{__name__}:hesitate"))
@@ -102,9 +102,9 @@ def test_a_run_that_ends_in_a_session_and_is_resumed_ends_as_one_that_did_not(al
             assert [record.pair for record in answers.records()] == expected
 
 
-def test_a_run_has_its_sessions_in_its_folder_and_in_tensorboard(run):
+def test_a_run_has_its_rounds_in_its_folder_and_in_tensorboard(run):
     folder, _ = run
-    assert sorted(path.name for path in folder.path.glob("sessions/*")) == ["001.png", "002.png", "003.png"]
+    assert sorted(path.name for path in folder.path.glob("rounds/*")) == ["001.png", "002.png", "003.png"]
     events = EventAccumulator(str(folder.path)).Reload()
     questions = [(one.step, one.value) for one in events.Scalars("preferences/questions")]
     assert questions == [(60, 10), (140, 20), (210, 30)]
@@ -161,15 +161,18 @@ def test_settings_that_cannot_be_used_are_refused_before_anything_is_made(tmp_pa
         (FLAGS, "`reward.labeler` is missing: the reward is learned from a labeler's answers."),
         ([*FLAGS[:2], "--labeler", "human"], "`reward.labeler` must be left out: the reward clip is not learned."),
         ([*FLAGS, "--labeler", "grond_truth"], "Did you mean 'ground_truth'?"),
-        ([*FLAGS, "--labeler", "{kind: ground_truth, mistakes: 2}"], "`reward.labeler.mistakes` must be a number from"),
+        (
+            [*FLAGS, "--labeler", "{kind: ground_truth, mistake_rate: 2}"],
+            "`reward.labeler.mistake_rate` must be a number from",
+        ),
         ([*human, "--prompt", "a", "b"], "`reward.prompt` must be a text."),
         ([*human, "--preferences.fit", "{epochs: 0}"], "`preferences.fit.epochs` must be an"),
         ([*human, "--preferences.every", "5000"], "would be at step 46,600 of 20,000. Received 5"),
         ([*human, "--preferences.segment-length", "201"], "the length of an episode, 200."),
         ([*human, "--preferences.schedule", "hyperbolic"], "`preferences.schedule` must be"),
-        ([*human, "--preferences.pairs", "900", "--preferences.total", "900"], "the first session asks about 900 pair"),
+        ([*human, "--preferences.pairs", "900", "--preferences.total", "900"], "the first round asks about 900 pair"),
         ([*FLAGS, "--labeler", "{kind: endpoint}"], "`reward.labeler`: EndpointLabeler.__init__() missing 1 required"),
-        ([*FLAGS, "--labeler", "{kind: endpoint, model: m, key_variable: NO_SUCH}"], "NO_SUCH is not set."),
+        ([*FLAGS, "--labeler", "{kind: endpoint, model: m, api_key_env: NO_SUCH}"], "NO_SUCH is not set."),
     ):
         output = refused(capsys, "train", *flags, "--base-path", tmp_path)
         assert message in " ".join(output.replace("│", "").split())
@@ -190,7 +193,7 @@ def test_a_labeler_that_is_code_or_gets_a_key_needs_trust():
         ("evil:labeler", True),
         ({"name": "evil:Labeler"}, True),
         ({**endpoint, "base_url": "http://evil"}, True),
-        ({**endpoint, "key_variable": "AWS_SECRET_ACCESS_KEY"}, True),
+        ({**endpoint, "api_key_env": "AWS_SECRET_ACCESS_KEY"}, True),
         ("ground_truth", False),
         ({**endpoint, "base_url": "http://127.0.0.1:8000/v1"}, False),
     ):
@@ -202,13 +205,13 @@ def test_a_labeler_that_is_code_or_gets_a_key_needs_trust():
         assert not list(find_named_code(config, config))
 
 
-def test_sessions_are_in_the_first_half_of_a_training_unless_it_says_otherwise():
+def test_rounds_are_in_the_first_half_of_a_training_unless_it_says_otherwise():
     config = configure(None, [*FLAGS, "--labeler", "human"])
     assert config.rl.learning_starts == 1_600
-    assert config.preferences.every == 920  # (20,000 - 1,600) / 2 / 10 sessions
+    assert config.preferences.every == 920  # (20,000 - 1,600) / 2 / 10 rounds
     assert config.reward.prompt == ["pole vertically upright on top of the cart"]
     example = configure(Path(__file__).parents[2] / "configs" / "preferences" / "cartpole.yaml", [])
-    assert example.reward.labeler == {"kind": "ground_truth", "mistakes": 0.1}
+    assert example.reward.labeler == {"kind": "ground_truth", "mistake_rate": 0.1}
 
 
 def test_a_reward_may_be_the_file_of_a_specification(tmp_path, capsys):

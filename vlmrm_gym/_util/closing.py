@@ -6,10 +6,10 @@ from typing import Protocol
 
 
 class Closable(Protocol):
-    """Such as an environment."""
+    """Has a `close` method, as environments do."""
 
     def close(self) -> object:
-        """Free what it holds."""
+        """Free all resources."""
         ...
 
 

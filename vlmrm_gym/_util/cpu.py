@@ -1,4 +1,4 @@
-"""CPU cores available to this process, and work of torch that they share in parts."""
+"""Counts the CPU cores of this process, and splits torch's work over them."""
 
 import ctypes
 import functools
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 def usable_cores() -> int:
-    """Number of CPU cores that this process may use: its affinity, where the platform has one."""
+    """Count the CPU cores that this process may use: its affinity, where the platform has one."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -44,7 +44,7 @@ def _alone(work: Callable[["torch.Tensor"], Result], part: "torch.Tensor") -> Re
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Have torch compute with one thread in this block, on the calling thread; others keep theirs.
+    """Let torch compute with one thread in this block, on the calling thread only.
 
     Matrix products keep the number that the program has passed to `torch.set_num_threads`, if it has.
     """
@@ -52,21 +52,21 @@ def _one_thread() -> Iterator[None]:
 
     library = _find_openmp()
     assert library is not None
-    own = torch.get_num_threads()  # asking sets the calling thread's number, if it has none yet
+    threads = torch.get_num_threads()  # asking sets the calling thread's number, if it has none yet
     library.omp_set_num_threads(1)  # torch.set_num_threads would set it for threads to come, too
     try:
         yield
     finally:
-        library.omp_set_num_threads(own)
+        library.omp_set_num_threads(threads)
 
 
 @functools.cache
 def _find_openmp() -> ctypes.CDLL | None:
-    """The GNU OpenMP that torch has loaded and brings with it; None if it has another."""
+    """Find the GNU OpenMP that torch brings and has loaded; None if it has another."""
     maps = Path("/proc/self/maps")
     paths = {line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines()} if maps.exists() else ()
-    found = [path for path in paths if "torch" in path and Path(path).name.startswith("libgomp")]
-    return ctypes.CDLL(found[0]) if found else None
+    libraries = [path for path in paths if "torch" in path and Path(path).name.startswith("libgomp")]
+    return ctypes.CDLL(libraries[0]) if libraries else None
 
 
 @functools.cache

@@ -16,7 +16,7 @@ _MAX_LENGTH = 2**24
 
 
 class Database:
-    """Tables in a file, which is made if there is none; without a path, in memory.
+    """Keeps tables in a file, which is made if there is none; without a path, in memory.
 
     `application_id` is of files of this kind among those of SQLite, `tables` are statements, each ended by a semicolon,
     and messages call the file by the `noun`. With `exists` an empty file is not made one of this kind.
@@ -43,14 +43,14 @@ class Database:
             self._connection.execute("PRAGMA trusted_schema = OFF")
             with self._transaction():
                 (known,) = self._connection.execute("PRAGMA application_id").fetchone()
-                found = _schema(self._connection)
-                if (found or exists) and known != application_id:
+                schema = _schema(self._connection)
+                if (schema or exists) and known != application_id:
                     raise ValueError(f"{path} is not a {noun}. Pass another name.")
                 for statement in tables.split(";")[:-1]:
                     self._connection.execute(statement)
-                if more := found - _expected(tables):  # a view in the place of a table may take for ever
+                if more := schema - _expected(tables):  # a view in the place of a table may take for ever
                     raise ValueError(f"{path} is not a {noun}: it has more in it, {short_repr(sorted(more)[0])}.")
-                if not found:
+                if not schema:
                     self._connection.execute(f"PRAGMA application_id = {application_id}")
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")  # survives SIGKILL, if not a loss of power
@@ -71,7 +71,7 @@ class Database:
             self._connection.close()
 
     def _read(self, statement: str, *values: Any, types: Sequence[Any]) -> list[Any]:
-        """Rows. SQLite lets a column have values of any type: these are the types that are right."""
+        """Run a query; its rows must have these types, which SQLite does not enforce."""
         with self._refusing_damage():
             rows = self._connection.execute(statement, values).fetchall()
             for value, right in ((value, one) for row in rows for value, one in zip(row, types, strict=True)):

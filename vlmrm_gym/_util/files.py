@@ -24,7 +24,7 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def atomic_write_text(path: Path, text: str) -> None:
-    """Write a text as UTF-8, as `atomic_write` does. What UTF-8 cannot hold, lone surrogates, is escaped."""
+    """Write a string as UTF-8, as `atomic_write` does; lone surrogates are escaped."""
     atomic_write(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8", errors="backslashreplace"))
 
 

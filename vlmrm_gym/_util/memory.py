@@ -1,4 +1,4 @@
-"""Memory that this process can still have."""
+"""Measures the memory that this process can still get."""
 
 import os
 from pathlib import Path
@@ -8,8 +8,8 @@ MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 def available_memory() -> int | None:
     """Bytes that are free, or can be freed, within the limit of the container; None if the platform does not tell."""
-    found = [size for size in (_of_machine(), _of_container()) if size is not None]
-    return min(found, default=None)
+    sizes = [size for size in (_of_machine(), _of_container()) if size is not None]
+    return min(sizes, default=None)
 
 
 def _of_machine() -> int | None:

@@ -21,7 +21,7 @@ def printable(text: str, encoding: str = "utf-8") -> str:
     >>> print(printable("5 °", "ascii"))
     5 \xb0
     """
-    text = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    text = _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 

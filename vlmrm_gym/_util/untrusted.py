@@ -147,7 +147,7 @@ def _read_array(content: bytes) -> NDArray[Any]:
 
 
 def check_hdf5(path: str | Path) -> None:
-    """See that an HDF5 file is a tree of arrays and texts, all of them in it: no links, filters or objects."""
+    """Check that an HDF5 file is a tree of arrays and texts, all of them in it: no links, filters or objects."""
     import h5py
     from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -172,8 +172,8 @@ def _stored_size(dataset: Any) -> int:
     """Bytes of an HDF5 dataset, if it is stored in its file as it is. Raises a ValueError otherwise."""
     import h5py
 
-    made, text = dataset.id.get_create_plist(), h5py.check_string_dtype(dataset.dtype)
-    if made.get_external_count() or dataset.is_virtual or made.get_nfilters():
+    creation, text = dataset.id.get_create_plist(), h5py.check_string_dtype(dataset.dtype)
+    if creation.get_external_count() or dataset.is_virtual or creation.get_nfilters():
         raise ValueError(f"its data must be in it, without filters. Received {short_repr(dataset.name)}.")
     if not dataset.dtype.hasobject:
         return dataset.nbytes

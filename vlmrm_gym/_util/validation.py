@@ -15,10 +15,12 @@ SCORED_KEY = "vlm_scored"
 """In the metadata of environments whose rewards are replaced: the name of the class that replaces them."""
 
 
-def check_integer(parameter: str, value: object, *, minimum: int) -> None:
-    """Raise a ValueError unless a value is an integer of at least `minimum`."""
+def check_integer(parameter: str, value: object, *, minimum: int, maximum: int | None = None) -> None:
+    """Raise a ValueError unless a value is an integer of at least `minimum`, and of at most `maximum`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
         raise ValueError(f"`{parameter}` must be an integer of at least {minimum}. Received {short_repr(value)}.")
+    if maximum is not None and int(value) > maximum:
+        raise ValueError(f"`{parameter}` must be an integer of at most {maximum:,}. Received {short_repr(value)}.")
 
 
 def check_positive_integer(parameter: str, value: object) -> None:
@@ -33,7 +35,7 @@ def check_choice(parameter: str, value: object, choices: Collection[str]) -> Non
 
 
 def check_size(size: Any) -> tuple[int, int] | None:
-    """Height and width as a pair. Raise a ValueError unless they are positive integers, or None."""
+    """Check a height and width, or None, and return them as a pair. Raises a ValueError unless both are positive."""
     if size is None:
         return None
     pair = tuple(size) if isinstance(size, Sequence) else ()
@@ -43,7 +45,7 @@ def check_size(size: Any) -> tuple[int, int] | None:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a real number, Python's or NumPy's; a bool is not."""
+    """Tell whether a value is a real number, Python's or NumPy's; a bool is not."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -60,7 +62,7 @@ def check_fraction(parameter: str, value: object) -> None:
 
 
 def is_finite(value: object) -> bool:
-    """Whether a value is a real number that float64 can hold, and not infinite or a NaN."""
+    """Tell whether a value is a real number that float64 can hold, and not infinite or a NaN."""
     try:
         return is_number(value) and math.isfinite(value)  # pyright: ignore[reportArgumentType]
     except OverflowError:  # an integer
@@ -134,12 +136,12 @@ def layers(env: Any) -> Iterator[Any]:
 
 
 def find_metadata(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], key: str) -> Any:
-    """An entry of an environment's metadata, or of those of one that it wraps: wrappers may drop it. None without."""
+    """Find an entry of the metadata of an environment or of one that it wraps: wrappers may drop it. None without."""
     return next((value for one in layers(env) if (value := one.metadata.get(key)) is not None), None)
 
 
 def as_array(values: Any) -> NDArray[Any]:
-    """Numbers as a NumPy array, also a torch tensor's of any device; bfloat16, which NumPy lacks, as float32."""
+    """Convert numbers, also a torch tensor of any device, to a NumPy array; bfloat16, which NumPy lacks, to float32."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = values.float() if str(values.dtype) == "torch.bfloat16" else values
@@ -169,20 +171,18 @@ def check_unscored(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
 
 
 def check_reward_wrappers(envs: VectorEnv[Any, Any, Any]) -> None:
-    """Raise a ValueError if a wrapper changes rewards that come later: it would change the NaN in their place."""
-    changing: VectorEnv[Any, Any, Any] | None = None
+    """Raise a ValueError if a wrapper changes rewards of scored environments: it does not change those in the infos."""
+    changing = VectorRewardWrapper | gym.wrappers.vector.NormalizeReward
     for one in layers(envs):
-        if isinstance(one, VectorRewardWrapper | gym.wrappers.vector.NormalizeReward):
-            changing = one
-        if changing is not None and getattr(one, "defers_rewards", False):
+        if isinstance(one, changing) and find_metadata(one, SCORED_KEY):
             raise ValueError(
-                "`envs` must have no wrapper that changes rewards: they arrive later, in the infos. Received "
-                f'{changing}. Change them in `reward=`, or make the environments with scoring="step".'
+                f"`envs` must have no wrapper that changes rewards: they are read in the infos. Received {one}. Change "
+                "them in `reward=`."
             )
 
 
 def is_array_space(space: gym.Space[Any]) -> bool:
-    """Whether the elements of a space are arrays or numbers."""
+    """Tell whether the elements of a space are arrays or numbers."""
     return isinstance(space, gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary)
 
 

@@ -1,4 +1,4 @@
-"""How well a reward agrees with labels of success: AUC and EPIC distance with bootstrap intervals, and controls.
+"""Measures how well a reward agrees with success labels: AUC and EPIC distance with bootstrap intervals.
 
 NumPy in, NumPy out. Intervals are percentiles over resamples with replacement (Efron 1979). Rows that come from one
 rollout resemble each other, and an interval that takes them for independent is too narrow: pass `groups`, and whole
@@ -72,9 +72,9 @@ def measure_agreement(
     """
     rewards, successes = check_labelled(reward, success)
     count = int(successes.sum())
-    found = Agreement(problem=_problem(rewards, successes), successes=count, failures=len(successes) - count)
-    if found.problem:
-        return found
+    result = Agreement(problem=_problem(rewards, successes), successes=count, failures=len(successes) - count)
+    if result.problem:
+        return result
     level, scaled = np.unique(rewards, return_inverse=True)[1], (rewards - rewards.mean()) / rewards.std()
     measured = [
         (_auc(counts, level, successes), _distance(counts, scaled, successes))
@@ -82,8 +82,8 @@ def measure_agreement(
     ]
     low, high = np.quantile(measured, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     values = auc(rewards, successes), epic_distance(rewards, successes)
-    of_auc, of_epic = (Interval(value, *map(float, own)) for value, *own in zip(values, low, high, strict=True))
-    return replace(found, auc=of_auc, epic=of_epic)
+    of_auc, of_epic = (Interval(value, *map(float, bounds)) for value, *bounds in zip(values, low, high, strict=True))
+    return replace(result, auc=of_auc, epic=of_epic)
 
 
 def _problem(rewards: NDArray[np.float64], successes: NDArray[np.bool_]) -> str | None:

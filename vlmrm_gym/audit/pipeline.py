@@ -13,7 +13,15 @@ from tqdm import tqdm
 from vlmrm_gym.audit import exploits
 from vlmrm_gym.audit.measures import Agreement, Control, Interval, best_control, chance_limit, measure_agreement
 from vlmrm_gym.audit.provenance import read_provenance
-from vlmrm_gym.audit.results import AdversarialSearch, Candidate, ContactSheet, Landscape, Measures, Report, Row
+from vlmrm_gym.audit.results import (
+    AdversarialSearch,
+    Candidate,
+    ContactSheet,
+    Landscape,
+    MeasuredCandidate,
+    Measures,
+    Report,
+)
 from vlmrm_gym.audit.rewards import EncodedRewards, Reward, Scene, alpha_curves, control_rewards, encoder_key
 from vlmrm_gym.audit.samples import Samples, collect, count_states, play_rollouts
 from vlmrm_gym.audit.settings import AuditSettings
@@ -62,25 +70,25 @@ def audit(
     for scenes in _group(candidates):
         if reports:
             unload()
-        specs = {id(one.reward): one.reward for own in scenes for one in own}
+        specs = {id(one.reward): one.reward for scene in scenes for one in scene}
         rewards = EncodedRewards(list(specs.values()), settings.device)
-        for own in scenes:
-            reports += _audit_scene(settings, rewards, own, progress, with_sections=not reports)
+        for scene in scenes:
+            reports += _audit_scene(settings, rewards, scene, progress, with_sections=not reports)
         del rewards  # nothing keeps a reference to the model while the next one is loaded
     progress.total = progress.n
     progress.refresh()
-    rows = [Row(candidate=report.candidate, measures=report.measures) for report in reports]
+    rows = [MeasuredCandidate(candidate=report.candidate, measures=report.measures) for report in reports]
     rows.sort(key=lambda row: -1.0 if row.measures.auc is None else row.measures.auc.value, reverse=True)
     return replace(reports[0], table=rows, seconds=time.perf_counter() - begun, command=command)
 
 
 def estimate_states(candidates: Sequence[Candidate]) -> int:
-    """About how many states an audit of candidates scores."""
+    """Estimate how many states an audit of candidates scores."""
     return sum(map(len, _group(candidates))) * count_states() + len(candidates) * exploits.EVALUATIONS
 
 
 def _group(candidates: Sequence[Candidate]) -> list[list[list[Candidate]]]:
-    """The candidates by their encoders, and those of one encoder by the look and the cameras of the environment."""
+    """Group the candidates by encoder, and within that by render style and cameras."""
     groups: dict[object, dict[object, list[Candidate]]] = {}
     for one in candidates:
         groups.setdefault(encoder_key(one.reward), {}).setdefault((one.textured, one.camera_name), []).append(one)
@@ -95,7 +103,7 @@ def _audit_scene(
     *,
     with_sections: bool,
 ) -> list[Report]:
-    """A report of each candidate that shares an encoder, the environment's look and cameras with the others."""
+    """Report on candidates that share an encoder, a render style and cameras."""
     seed = settings.seed
     with ExitStack() as opened:
         env = opened.enter_context(closing(settings.make_env(candidates[0].textured)))
@@ -116,15 +124,15 @@ def _audit_scene(
             agreed = agreements(samples, reward, seed)
             others = {name: view(spec) for name, spec in control_rewards(candidate.reward).items()}
             measured = controls(samples, reward, others, black)
-            found = AdversarialSearch(left_out=reason)
+            searched = AdversarialSearch(left_out=reason)
             if task is not None:
-                found = exploits.find_exploits(scene, task, reward, samples, seed=seed)
+                searched = exploits.find_exploits(scene, task, reward, samples, seed=seed)
             report = Report(
                 subject=settings.name,
                 candidate=candidate,
-                measures=summarise(samples, reward, agreed, found, measured),
+                measures=summarise(samples, reward, agreed, searched, measured),
                 agreements=agreed,
-                exploits=found,
+                exploits=searched,
                 controls=measured,
                 notes=[ORDERED] if rewards.is_ordered else [],
             )

@@ -1,4 +1,4 @@
-"""Where the numbers of a report are from: date, versions, weights, seed and hardware."""
+"""Records where a report's numbers come from: date, versions, weights, seed and hardware."""
 
 import platform
 import time
@@ -10,7 +10,7 @@ from vlmrm_gym._util.versions import read_commit
 
 
 def read_provenance(*, weights: str, seed: int) -> Mapping[str, str]:
-    """What a reader needs to make the numbers again, by its label; of the model, name and digest of its weights."""
+    """Collect what a reader needs to reproduce the numbers, by its label."""
     import torch
 
     commit = read_commit()

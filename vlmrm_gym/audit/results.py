@@ -1,4 +1,4 @@
-"""What a check of a reward finds, as data: `audit.pipeline` measures it, and `audit.report` shows it."""
+"""Results of a check as data: `audit.pipeline` measures them, and `audit.report` shows them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -14,13 +14,13 @@ from vlmrm_gym.rewards.specification import unwrapped
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One combination of a reward, a look of the environment and cameras: a row of the table."""
+    """A combination of a reward, a render style and cameras: a row of the table."""
 
     name: str
     """Of the reward."""
     reward: RewardSpec
     textured: bool | None
-    """None if the environment has one look."""
+    """None if the environment has one render style."""
     camera_name: str
     """The camera or cameras, as the user named them; "own" for the environment's."""
     camera: Any
@@ -38,9 +38,9 @@ class Candidate:
     def settings(self) -> dict[str, Any]:
         """All settings by their names; those of the reward first."""
         spec = unwrapped(self.reward)
-        own = {one.name: getattr(spec, one.name) for one in fields(spec) if one.init} if is_dataclass(spec) else {}
-        own = own or {"reward": self.name}
-        return {**own, "textured": self.textured, "camera": self.camera_name, "combine_views": self.combine_views}
+        values = {one.name: getattr(spec, one.name) for one in fields(spec) if one.init} if is_dataclass(spec) else {}
+        values = values or {"reward": self.name}
+        return {**values, "textured": self.textured, "camera": self.camera_name, "combine_views": self.combine_views}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Exploit:
 
 @dataclass(frozen=True, kw_only=True)
 class AdversarialSearch:
-    """What a search for failing states with high rewards found."""
+    """The result of a search for failing states with high rewards."""
 
     left_out: str | None = None
     """Why there was no search, as a sentence; the other fields are then empty."""
@@ -91,7 +91,7 @@ class AdversarialSearch:
 
     @property
     def noun(self) -> str:
-        """What a state that was found is: an exploit only if it gets at least as much as the median success."""
+        """The noun for a state that the search found: an exploit gets at least as much as the median success."""
         if not self.knows_success:
             return "exploit" if self.left_out else "state"
         return "failure" if self.excess is not None and self.excess < 0 else "exploit"
@@ -144,8 +144,8 @@ class Measures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One combination of settings in the table."""
+class MeasuredCandidate:
+    """A row of the table: a candidate and its measures."""
 
     candidate: Candidate
     measures: Measures
@@ -153,7 +153,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything that a check found. Sections other than `table` are about the first combination of settings."""
+    """The results of a check. Sections other than `table` are about the first combination of settings."""
 
     subject: str
     """The environment's ID or name."""
@@ -165,7 +165,7 @@ class Report:
     controls: Sequence[Control]
     landscapes: Sequence[Landscape] = ()
     sheets: Sequence[ContactSheet] = ()
-    table: Sequence[Row] = ()
+    table: Sequence[MeasuredCandidate] = ()
     """All combinations, the highest AUC first."""
     notes: Sequence[str] = ()
     """What was left out, and why; warnings."""

@@ -1,4 +1,4 @@
-"""The states that a check looks at, with the features that rewards are made of."""
+"""Samples: the states of a check, with the features that heads turn into rewards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Samples:
-    """All states of a scene that are encoded once, for all choices of prompt, alpha and combination."""
+    """The states of a scene, encoded once for all choices of prompt, alpha and combination."""
 
     rollouts: Sequence[Trajectory]
     visited: Sample
@@ -79,11 +79,11 @@ class Samples:
         are both successes and failures.
         """
         in_order = [self.visited, self.around] if self.passed else [self.around, self.visited]
-        return next((own for own in in_order if own is not None and own.has_both), self.visited)
+        return next((sample for sample in in_order if sample is not None and sample.has_both), self.visited)
 
 
 def count_states() -> int:
-    """About how many states `collect` scores of rollouts that are played here."""
+    """Estimate how many states `collect` scores of rollouts that are played here."""
     return 2 * ROLLOUTS * STEPS + AROUND + GOALS
 
 
@@ -121,7 +121,7 @@ def play_rollouts(settings: AuditSettings, scene: Scene) -> Sequence[Trajectory]
 def _find_success(
     settings: AuditSettings, task: TaskStates | None, rollouts: Sequence[Trajectory], seen: NDArray[Any]
 ) -> NDArray[np.bool_] | None:
-    """Which states of the rollouts succeed, bool (N,): by labels, the task or the environment."""
+    """Find which states of the rollouts succeed, bool (N,): by labels, the task or the environment."""
     if settings.labels is not None:
         return settings.labels
     if task is not None and task.has_success_fn:

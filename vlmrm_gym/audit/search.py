@@ -1,4 +1,4 @@
-"""Search for states with high rewards although they fail: what an agent that maximises it may find.
+"""Searches for failing states with high rewards: what an agent that maximises it may find.
 
 Knows nothing about environments, rendering or models: arrays in, arrays out.
 """
@@ -73,7 +73,7 @@ def search(
     seen: list[Scored] = []
 
     def look_at(states: Rows) -> NDArray[np.float64]:
-        """What CMA-ES minimises, float64 (N,): worse than that of all that fail for what does not."""
+        """Compute the loss that CMA-ES minimises, float64 (N,): states that do not fail lose to all that do."""
         failing = np.asarray(is_failure(states))
         scores = np.full(len(states), -np.inf)
         if failing.any():
@@ -99,9 +99,9 @@ def search(
         strategy = cma.CMAEvolutionStrategy(np.zeros(max(2, dimensions)), STEPS[runs % len(STEPS)], options)
         end = max(left - share, 0)
         while left - population >= end and not strategy.stop():
-            asked = strategy.ask()
-            offsets = np.stack(asked)[:, :dimensions]
-            strategy.tell(asked, list(look_at(perturb(np.repeat(start[None], population, axis=0), offsets))))
+            proposals = strategy.ask()
+            offsets = np.stack(proposals)[:, :dimensions]
+            strategy.tell(proposals, list(look_at(perturb(np.repeat(start[None], population, axis=0), offsets))))
             left -= population
         runs += 1
     return Failures.best_first(*_join(seen))
@@ -131,7 +131,7 @@ def _next_start(states: Rows, scores: NDArray[np.float64], begun: list[NDArray[n
 
 
 def _differs(states: Rows, others: Sequence[NDArray[np.float64]], spread: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which states are distinct from all others: bool (N,)."""
+    """Find which states are distinct from all others: bool (N,)."""
     differing = np.ones(len(states), dtype=bool)
     for other in others:
         differing &= np.abs((states - other) / spread).max(axis=1) > DISTANCE
@@ -139,5 +139,5 @@ def _differs(states: Rows, others: Sequence[NDArray[np.float64]], spread: NDArra
 
 
 def _spread(states: Rows) -> NDArray[np.float64]:
-    """By how much each value varies, at least a little: float64 (S,)."""
+    """Measure how much each value varies, at least a little: float64 (S,)."""
     return np.maximum(states.std(axis=0), 1e-6)

@@ -1,4 +1,4 @@
-"""What is audited, and how: an environment, what is known of its success, and all combinations of rewards and views."""
+"""Settings of an audit: an environment, its success, and all combinations of rewards and views."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -46,7 +46,7 @@ class AuditSettings:
     device: str = "auto"
 
     def task_states(self, env: gym.Env[Any, Any], seen: Rows) -> TaskStates | None:
-        """What is known of the states, from those of rollouts, float64 (N, S); None if they cannot be made."""
+        """Make the `TaskStates`, from states of rollouts, float64 (N, S); None if they cannot be made."""
         if self.task is not None and self.task.states is not None and self.success_fn is None:
             return self.task.make_states() if is_drawn_from_states(env) else None
         if (model := _drawn_model(env)) is None:
@@ -64,7 +64,7 @@ def find_candidates(
     combine_views: Sequence[str] = ("min",),
     textured: Sequence[bool | None] = (None,),
 ) -> Sequence[Candidate]:
-    """All combinations to compare, those of the first values first; what cannot be used is an `InputError`.
+    """Make all combinations to compare, those of the first values first. Raises an `InputError`.
 
     The environment is made once, its success function is called with the initial state, and nothing is scored. Rewards
     and cameras are by the names that tables show. A camera with one view has no combinations.

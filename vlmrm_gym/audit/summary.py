@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vlmrm_gym.audit.measures import Interval
-from vlmrm_gym.audit.results import Candidate, Measures, Report, Row
+from vlmrm_gym.audit.results import Candidate, MeasuredCandidate, Measures, Report
 
 MAX_ROWS = 12
 """How many combinations the terminal lists; the report has all."""
@@ -21,7 +21,7 @@ DOES_NOT_RANK = "does not rank"
 
 
 class MeasureText(NamedTuple):
-    """How a measure is called, in a heading as well, and read."""
+    """Name, heading and explanation of a measure."""
 
     name: str
     short: str
@@ -98,7 +98,7 @@ def known_settings(candidate: Candidate) -> dict[str, str]:
     return {label(name): describe_setting(value) for name, value in candidate.settings.items() if value not in hidden}
 
 
-def varying_settings(table: Sequence[Row]) -> list[str]:
+def varying_settings(table: Sequence[MeasuredCandidate]) -> list[str]:
     """The settings in which rows differ, without the prompt; rewards of different kinds do not have the same ones."""
     rows = [row.candidate.settings for row in table]
     names = dict.fromkeys(name for row in rows for name in row if name != "prompt")
@@ -120,7 +120,7 @@ def print_summary(report: Report, console: Console, path: Path | None) -> None:
         console.print(f"Report: {path}", soft_wrap=True)
 
 
-def _make_table(rows: Sequence[Row]) -> Table:
+def _make_table(rows: Sequence[MeasuredCandidate]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("Settings", min_width=12)
     for measure in MEASURES.values():

@@ -13,12 +13,13 @@ import tyro
 
 from vlmrm_gym._util.folders import output_folder
 from vlmrm_gym._util.terminal import say
-from vlmrm_gym.cli.settings import RewardFlags, Texts, parse, read_yaml
+from vlmrm_gym.cli.settings import RewardFlags, compares, parse, read_yaml
 from vlmrm_gym.errors import InputError, check_values
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.endpoint import Endpoint
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rollouts import find_named_task, make_unscored_env
+from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.tasks import Task
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ FILES = ("report.html", "measures.json")
 
 
 @dataclass(frozen=True)
-class Check(RewardFlags):
+@compares("camera", "combine_views")
+class Check(RewardFlags, ViewOptions):
     """Check a reward before training: can it work, and what failures does it pay?
 
         vlmrm-gym check VLMRM/Humanoid-kneel-v0
@@ -42,8 +44,9 @@ class Check(RewardFlags):
     known states, and controls. A reward "does not rank" if its AUC is not above those of the controls. Without anything
     that says which states succeed there is no AUC, and the report shows the states with the highest rewards.
 
-    Several values of one flag are compared. The report's table lists all combinations, the highest AUC first; its other
-    sections are about one combination, the first value of every flag.
+    Several values of one flag are compared; a list in brackets is one value: a camera of several views. The report's
+    table lists all combinations, the highest AUC first; its other sections are about one combination, the first value
+    of every flag.
 
     The folder (--out) gets report.html, which opens in any browser, and measures.json. No model is trained.
     """
@@ -52,13 +55,8 @@ class Check(RewardFlags):
     """a registered ID, of this package or of another one ("module:ID" imports the module first)"""
     env: str | None = None
     """instead of an ID: "package.module:function", which returns an environment made with render_mode="rgb_array" """
-    camera: Texts = ()
-    """MuJoCo only: paper, side, front-side, around, a name or number of the model's cameras, or settings such as
-    "{azimuth: 90, distance: 3}"; a list in brackets is one choice with several views. Without it: the task's own"""
-    combine_views: Texts = ()
-    """how several views make one reward: min, mean or package.module:function (none: min)"""
     textured: Literal["yes", "no", "both"] | None = None
-    """the look, for tasks that have two"""
+    """the render style, for tasks that have two"""
     success: str | None = None
     """for other packages' MuJoCo environments: "package.module:function", from states, float64 (N, S), to bool (N,)"""
     rollouts: Path | None = None
@@ -77,15 +75,11 @@ def main(arguments: Sequence[str]) -> None:
 def check(id: str | None = None, **settings: Any) -> "Report":
     """Check a reward before training: `vlmrm-gym check` as a function.
 
-    Args:
-        id: The environment's ID; None with `env`.
-        settings: The flags, see `Check`: `check("VLMRM/CartPole-v1", prompt=["a pole", "an upright pole"])`.
+    The settings are the flags, see `Check`: `check("VLMRM/CartPole-v1", prompt=["a pole", "an upright pole"])`. Raises
+    an InputError if a setting, the environment or the output folder cannot be used.
 
     Returns:
-        What was found; the folder has it as `FILES`.
-
-    Raises:
-        InputError: A setting, the environment or the output folder cannot be used.
+        The report, which the folder has as `FILES`.
     """
     values = ", ".join([repr(id), *(f"{name}={value!r}" for name, value in settings.items())])
     return _check(Check(id, **settings), f"{__name__}.check({values})")
@@ -112,12 +106,14 @@ def _check(command: Check, made_by: str) -> "Report":
         seed=command.seed,
         device=command.device,
     )
-    own = {} if command.camera else {"own": None if task is None else task.camera}
+    cameras: Any = command.camera
+    combine_views: Any = command.combine_views
+    own = {} if cameras else {"own": None if task is None else task.camera}
     candidates = find_candidates(
         settings,
         rewards,
-        cameras={**own, **{str(camera): read_yaml("camera", camera) for camera in command.camera}},
-        combine_views=command.combine_views or ("min",),
+        cameras={**own, **{str(camera): read_yaml("camera", camera) for camera in cameras}},
+        combine_views=combine_views or ("min",),
         textured=_textured(command, task),
     )
     if not candidates:
@@ -161,7 +157,9 @@ def _textured(command: Check, task: Task | None) -> Sequence[bool | None]:
     if task is not None and "textured" in task.kwargs:
         return {None: (True,), "yes": (True,), "no": (False,), "both": (True, False)}[command.textured]
     if command.textured is not None:
-        raise InputError(f"`textured` is for tasks with two looks. Received {command.textured!r}. Leave it out.")
+        raise InputError(
+            f"`textured` is for tasks with two render styles. Received {command.textured!r}. Leave it out."
+        )
     return (None,)
 
 
@@ -186,7 +184,7 @@ def _say_calls(candidates: "Sequence[Candidate]") -> None:
             states = estimate_states([one for one in candidates if one.reward is spec])
             say(
                 f"The check will ask {spec.model} about some {states:,} states: a call each, or {spec.votes} if there "
-                f"are no log probabilities. call_budget: {spec.call_budget or 'none'}.",
+                f"are no log probabilities. max_calls: {spec.max_calls or 'none'}.",
                 error=True,
             )
 

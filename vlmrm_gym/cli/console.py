@@ -1,4 +1,4 @@
-"""Where commands print tables."""
+"""The console on which commands print tables."""
 
 import sys
 from typing import Any
@@ -10,7 +10,7 @@ from vlmrm_gym._util.terminal import printable
 
 
 class PlainConsole(Console):
-    """A console to which texts are only texts: no markup, no control characters, nothing that it cannot show.
+    """Prints strings as they are: no markup, no control characters, nothing that the terminal cannot show.
 
     It is as wide as the terminal, or wide enough where there is none.
     """

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from vlmrm_gym._util.terminal import say
 from vlmrm_gym._util.validation import find_time_limit
-from vlmrm_gym.cli.settings import YAML, RewardFlags, load_rewards, parse, read_yaml
+from vlmrm_gym.cli.settings import RewardFlags, load_rewards, parse, read_yaml
 from vlmrm_gym.datasets.folder import DatasetFolder, check_spaces
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.registration import find_task
@@ -27,12 +27,13 @@ from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import to_mapping
 from vlmrm_gym.rollouts import Policy, constant_actions, find_named_task, make_unscored_env, play, random_actions
+from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.states import StateView
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 
 
 @dataclass(frozen=True)
-class Dataset(RewardFlags):
+class Dataset(RewardFlags, ViewOptions):
     """Record rollouts with their rewards as a Minari dataset.
 
         vlmrm-gym dataset VLMRM/CartPole-v1 --out poles --episodes 20 --policy constant --frames
@@ -62,11 +63,6 @@ class Dataset(RewardFlags):
     """steps of an episode, unless the environment ends it before (None: the environment's own time limit)"""
     seed: int = 0
     """of the first episode; the others' follow"""
-    camera: YAML = None
-    """MuJoCo only: paper, side, front-side, around, a name or number of the model's cameras, settings such as
-    "{azimuth: 90, distance: 3}", or a list of those for several views (None: the task's, else the environment's)"""
-    combine_views: str | None = None
-    """how the rewards of several views make one: min, mean, or your own "package.module:function" (None: min)"""
     frames: bool = False
     """write a video of each episode, whose frames show the number of their step"""
 
@@ -110,8 +106,8 @@ def _record(command: Dataset) -> Path:
         with as_input_error(DependencyNotInstalled):
             view = opened.enter_context(closing(StateView(env, camera)))
         name, weights, make_policy = _find_behaviour(command, env)
-        own = {"policy": name, "policy_weights": weights, "steps": steps, "camera": camera}
-        settings = {**_describe(command, specs), **own}
+        recorded = {"policy": name, "policy_weights": weights, "steps": steps, "camera": camera}
+        settings = {**_describe(command, specs), **recorded}
         folder = DatasetFolder(command.out.resolve())
         folder.check(settings, overwrite=command.overwrite)
         score = None
@@ -187,7 +183,7 @@ def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> tuple[str, str 
 
 
 def _describe_env(command: Dataset, env: gym.Env[Any, Any], settings: dict[str, Any]) -> EnvSpec | None:
-    """What Minari makes an environment from, scored by the first reward for IDs of this package; None if unknown."""
+    """Make the `EnvSpec` for Minari, with the first reward for IDs of this package; None if unknown."""
     task = None if command.id is None else find_task(command.id)
     if task is None:
         return env.spec

@@ -25,11 +25,12 @@ from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.datasets.segments import DatasetSegments
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.preferences import AnswersFile, Record
-from vlmrm_gym.preferences.answers import Asked
+from vlmrm_gym.preferences.answers import StoredPair
 from vlmrm_gym.preferences.pairs import grade_differences
 from vlmrm_gym.rewards.default_model import default_model
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.specification import check_names, to_mapping
+from vlmrm_gym.scoring.options import CameraOption, DeviceOption
 from vlmrm_gym.states.states import States
 
 FILES = ("head.safetensors", "reward.json", "fit.json")
@@ -37,7 +38,7 @@ FILES = ("head.safetensors", "reward.json", "fit.json")
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(CameraOption, DeviceOption):
     """Fit a reward to the answers of `vlmrm-gym label`.
 
         vlmrm-gym fit poles answers.db --out upright
@@ -67,12 +68,8 @@ class Fit:
     """fraction of the pairs whose answers are not fitted"""
     options: YAML = None
     """other fields of vlmrm_gym.preferences.FitOptions, such as '{epochs: 100, l2: 5}'"""
-    camera: YAML = None
-    """what the reward sees, as in `vlmrm-gym dataset` (None: the dataset's)"""
     seed: int = 0
     """of the networks' weights, and of what is held out"""
-    device: str = "auto"
-    """where the model runs: auto, cpu, cuda, cuda:1 or mps"""
     overwrite: bool = False
     """replace earlier results in a folder that exists"""
     trust_code: bool = False
@@ -159,21 +156,21 @@ def _fit(command: Fit) -> Preference:
     return spec
 
 
-def _read(path: Path, labeler: str | None) -> tuple[str, list[Asked], list[Record]]:
+def _read(path: Path, labeler: str | None) -> tuple[str, list[StoredPair], list[Record]]:
     """The prompt of a file of answers, the pairs that have a preference in order of their keys, and the records."""
     with as_input_error(OSError), AnswersFile(path, exists=True) as file:
-        prompt, pairs, records = file.prompt, {one.pair: one for one in file.asked()}, file.records()
+        prompt, pairs, records = file.prompt, {one.pair: one for one in file.pairs()}, file.records()
     names = {record.labeler: name_labeler(record.labeler) for record in records}
     if labeler is not None and labeler not in names.values():
         known = ", ".join(map(repr, names.values()))
         raise InputError(f"`labeler` must be one of {known}, whose answers {path} has. Received {labeler!r}.")
     records = [record for record in records if labeler in (None, names[record.labeler])]
-    asked = sorted({record.pair for record in records if record.answer.preference is not None})
-    if prompt is None or not asked:
+    preferred = sorted({record.pair for record in records if record.answer.preference is not None})
+    if prompt is None or not preferred:
         raise InputError(f"{path} has no answers to fit. Ask a labeler: vlmrm-gym label")
-    if missing := set(asked) - set(pairs):
+    if missing := set(preferred) - set(pairs):
         raise InputError(f"{path} is damaged: it has an answer about a pair that it does not have, {min(missing)!r}.")
-    return prompt, [pairs[key] for key in asked], records
+    return prompt, [pairs[key] for key in preferred], records
 
 
 def _write(path: Path, values: Any) -> None:

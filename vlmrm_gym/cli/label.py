@@ -21,13 +21,14 @@ from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.preferences import AnswersFile, Record, ask, resolve_labeler
 from vlmrm_gym.preferences.labelers import LABELERS
 from vlmrm_gym.preferences.pairs import agreement, answer_differences, grade_differences
+from vlmrm_gym.scoring.options import CameraOption
 
 
 @dataclass(frozen=True)
-class Label:
+class Label(CameraOption):
     """Ask a labeler which of two segments of a dataset is closer to the goal.
 
-        vlmrm-gym label poles --labeler '{kind: ground_truth, mistakes: 0.1}' --out answers.db
+        vlmrm-gym label poles --labeler '{kind: ground_truth, mistake_rate: 0.1}' --out answers.db
         vlmrm-gym label poles --labeler human --pairs 50 --segment-length 25 --out answers.db
         vlmrm-gym label ants --labeler my_package.labelers:higher --prompt "an ant on its back" --out answers.db
 
@@ -40,7 +41,7 @@ class Label:
     """the folder of a dataset"""
     labeler: YAML
     """what answers: ground_truth, endpoint or human; one with settings, such as
-    '{kind: endpoint, model: gpt-4o-mini, call_budget: 2000}'; or your own "package.module:attribute" """
+    '{kind: endpoint, model: gpt-4o-mini, max_calls: 2000}'; or your own "package.module:attribute" """
     out: Path
     """the file of answers; it may exist"""
     prompt: str | None = None
@@ -49,8 +50,6 @@ class Label:
     """how many"""
     segment_length: int = 1
     """states of a segment"""
-    camera: YAML = None
-    """what the labeler sees, as in `vlmrm-gym dataset` (None: the dataset's)"""
     seed: int = 0
     """of the choice of pairs"""
     trust_code: bool = False
@@ -101,7 +100,7 @@ def _label(command: Label) -> None:
                 count = len(file.records())
                 say(f"{command.out} has {count} answers. The same command asks about the others.", error=True)
                 raise
-            answered, records = file.answered(labeler.identity), file.records()
+            answered, records = file.answered(labeler.answer_key), file.records()
     say_answers(records, dict(zip([pair.key for pair in pairs], grade_differences(pairs).tolist(), strict=True)))
     if missing := sum(pair.key not in answered for pair in pairs):
         budget = ", with a higher budget" if hasattr(labeler, "used_up") else ""
@@ -115,13 +114,13 @@ def say_answers(records: Sequence[Record], truth: Mapping[str, float]) -> None:
     `truth` says, by the pair's key, by how much the grades of the second segment add up to more.
     """
     for labeler in dict.fromkeys(record.labeler for record in records):
-        own = [record for record in records if record.labeler == labeler]
-        answers = [record.answer for record in own]
+        given = [record for record in records if record.labeler == labeler]
+        answers = [record.answer for record in given]
         dropped = sum("dropped" in answer.details for answer in answers)
         skipped = sum(answer.preference is None for answer in answers) - dropped
         equal = sum(answer.preference == 0.5 for answer in answers)
-        grades = np.array([truth.get(record.pair, np.nan) for record in own])
-        parts = [f"{len(own):,} answers, {equal} equal, {skipped} skipped, {dropped} dropped"]
+        grades = np.array([truth.get(record.pair, np.nan) for record in given])
+        parts = [f"{len(given):,} answers, {equal} equal, {skipped} skipped, {dropped} dropped"]
         if not math.isnan(right := agreement(answer_differences(answers), grades)):
             parts.append(f"{right:.1%} of the answers agree with the task's grade")
         say(f"{name_labeler(labeler)}: {', '.join(parts)}")
@@ -132,10 +131,10 @@ def name_labeler(labeler: str) -> str:
     try:
         settings = json.loads(labeler)
         kind = settings.pop("kind")
-        own = fields(resolve_name(LABELERS[kind])) if kind in LABELERS else ()
-        defaults = {one.name: one.default_factory() if callable(one.default_factory) else one.default for one in own}
-        given = (f"{name}={value}" for name, value in settings.items() if value != defaults.get(name))
-        shown = f"{kind} {', '.join(given)}"
+        known = fields(resolve_name(LABELERS[kind])) if kind in LABELERS else ()
+        defaults = {one.name: one.default_factory() if callable(one.default_factory) else one.default for one in known}
+        changed = (f"{name}={value}" for name, value in settings.items() if value != defaults.get(name))
+        shown = f"{kind} {', '.join(changed)}"
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         shown = labeler
     return printable(truncate(shown.strip(), 80))

@@ -32,6 +32,7 @@ from vlmrm_gym.programs.verify import verify as verify_program
 from vlmrm_gym.programs.writing import Conversation, write_program
 from vlmrm_gym.rewards.program import Inputs, Program, record_file
 from vlmrm_gym.rollouts import Policy, find_named_task
+from vlmrm_gym.scoring.options import CameraOption
 
 Paths = Annotated[tuple[Path, ...], tyro.conf.UseAppendAction]
 USAGE = """\
@@ -42,7 +43,7 @@ usage: vlmrm-gym program COMMAND ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerificationFlags:
+class VerificationFlags(CameraOption):
     """On which episodes a program is verified, and by which limits."""
 
     env: str | None = None
@@ -52,8 +53,6 @@ class VerificationFlags:
     rollouts: Paths = ()
     """folders made by `vlmrm-gym dataset`: experts, unless they are of random or constant actions whose success is not
     known"""
-    camera: YAML = None
-    """MuJoCo only: one view, as in `vlmrm-gym dataset` (None: the task's, else the environment's)"""
     size: YAML = None
     """height and width of the frames, in pixels, such as '[96, 144]' (None: as large as the environment draws them)"""
     episodes: int = 10
@@ -155,11 +154,11 @@ class Verify(VerificationFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class Write(VerificationFlags):
-    """Have a vision-language model write a program that recognises a goal (VLM-CaR), and verify it.
+    """Let a vision-language model write a program that recognises a goal (VLM-CaR), and verify it.
 
         vlmrm-gym program write VLMRM/CartPole-v1 --model gpt-5
         vlmrm-gym program write Pusher-v5 --prompt "puck on the disc" --goal-image goal.png --rollouts pushes --model x
-        vlmrm-gym program write VLMRM/CartPole-v1 --endpoint URL --key-variable None --model llava
+        vlmrm-gym program write VLMRM/CartPole-v1 --endpoint URL --api-key-env None --model llava
 
     The model sees initial states and goal states, splits the goal into sub-tasks, and writes a program. The program is
     verified as by `vlmrm-gym program verify`. What is against the rules goes back to the model, with the frames that
@@ -184,11 +183,11 @@ class Write(VerificationFlags):
     """the most programs that are asked for"""
     endpoint: str | None = None
     """an OpenAI-compatible server (None: the environment's OPENAI_BASE_URL, else OpenAI's)"""
-    key_variable: str | None = "OPENAI_API_KEY"
+    api_key_env: str | None = "OPENAI_API_KEY"
     """environment variable that has the key (None: the server needs none)"""
-    call_budget: int | None = None
+    max_calls: int | None = None
     """the most requests"""
-    token_budget: int | None = None
+    max_total_tokens: int | None = None
     """the most tokens, in and out"""
     request: YAML = None
     """other fields of each request, such as '{temperature: 0, max_completion_tokens: 4000}'"""
@@ -196,7 +195,7 @@ class Write(VerificationFlags):
     """the folder to write"""
 
     def carry_out(self) -> Verification:
-        """Have the program written."""
+        """Write and verify the program."""
         limits, folder = self.limits, self.out
         if self.rounds < 1:
             raise InputError(f"`rounds` must be at least 1. Received {self.rounds}.")
@@ -208,9 +207,9 @@ class Write(VerificationFlags):
             settings = EndpointSettings(
                 model=self.model,
                 base_url=self.endpoint,
-                key_variable=self.key_variable,
-                call_budget=self.call_budget,
-                token_budget=self.token_budget,
+                api_key_env=self.api_key_env,
+                max_calls=self.max_calls,
+                max_total_tokens=self.max_total_tokens,
                 request=read_yaml("request", self.request) or {},
             )
         with output_folder(folder, overwrite=self.overwrite):
@@ -218,7 +217,7 @@ class Write(VerificationFlags):
                 conversation = Conversation(settings, folder / "answers.db")
             with closing(conversation), self.gather(self.id) as (examples, progress):
                 progress.reset(len(examples) * self.rounds)
-                found = write_program(
+                result = write_program(
                     conversation,
                     prompt,
                     examples,
@@ -230,8 +229,8 @@ class Write(VerificationFlags):
                     progress=progress.update,
                 )
                 spending = conversation.spending
-        _show(found, f"Program: {found.program.path}, after {spending}. What was said: {folder / 'conversation.md'}")
-        return found
+        _show(result, f"Program: {result.program.path}, after {spending}. Conversation: {folder / 'conversation.md'}")
+        return result
 
 
 COMMANDS: dict[str, type[Verify | Write]] = {"verify": Verify, "write": Write}
@@ -249,37 +248,26 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def verify(file: str | Path, id: str | None = None, **settings: Any) -> Verification:
-    """`vlmrm-gym program verify` as a function: `verify("kneel.py", "VLMRM/Humanoid-kneel-v0", episodes=5)`.
+    """Verify a program: `vlmrm-gym program verify` as a function.
 
-    Args:
-        file: The program.
-        id: The environment's ID; None with `env`.
-        settings: The flags, see `Verify`.
-
-    Raises:
-        InputError: A setting, the program, the environment, an expert or the output folder cannot be used.
+    The settings are the flags, see `Verify`: `verify("kneel.py", "VLMRM/Humanoid-kneel-v0", episodes=5)`. Raises an
+    InputError if a setting, the program, the environment, an expert or the output folder cannot be used.
     """
     return Verify(file=Path(file), id=id, **settings).carry_out()
 
 
 def write(id: str | None = None, **settings: Any) -> Verification:
-    """`vlmrm-gym program write` as a function: the verification of program.py.
+    """Let a model write a program, and verify it: `vlmrm-gym program write` as a function.
 
-    `write("VLMRM/CartPole-v1", model="gpt-5", rounds=5)`
-
-    Args:
-        id: The environment's ID; None with `env`.
-        settings: The flags, see `Write`.
-
-    Raises:
-        InputError: A setting cannot be used, the budget is used up, the server fails, or no answer has a program.
+    The settings are the flags, see `Write`: `write("VLMRM/CartPole-v1", model="gpt-5", rounds=5)`. Raises an InputError
+    if a setting cannot be used, the budget is used up, the server fails, or no answer has a program.
     """
     return Write(id=id, **settings).carry_out()
 
 
-def _as_paths(given: Any) -> tuple[Path, ...]:
+def _as_paths(paths: Any) -> tuple[Path, ...]:
     """The paths of a flag, which from Python may also be a list, or one value."""
-    return tuple(map(Path, given if isinstance(given, tuple | list) else (given,)))
+    return tuple(map(Path, paths if isinstance(paths, tuple | list) else (paths,)))
 
 
 def _read_pictures(path: Path) -> list[np.ndarray]:
@@ -289,21 +277,21 @@ def _read_pictures(path: Path) -> list[np.ndarray]:
     return [one.frame for one in pictures.frames()]
 
 
-def _show(found: Verification, where: str) -> None:
+def _show(result: Verification, where: str) -> None:
     """Print what was found, and note beside the program that it is accepted, or no longer."""
-    head, *lines = found.table()
+    head, *lines = result.table()
     table = Table(*head, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for line in lines:
         table.add_row(*line)
     PlainConsole().print(table)
-    rules = dict.fromkeys(failure.rule for failure in found.failures)
-    accuracy = [] if found.accuracy is None else [found.accuracy.describe()]
-    for text in (*accuracy, *rules, found.verdict, where):
+    rules = dict.fromkeys(failure.rule for failure in result.failures)
+    accuracy = [] if result.accuracy is None else [result.accuracy.describe()]
+    for text in (*accuracy, *rules, result.verdict, where):
         say(text)
-    record = record_file(str(found.program.path))
-    if not found.accepted:
+    record = record_file(str(result.program.path))
+    if not result.accepted:
         return record.unlink(missing_ok=True)
-    values = {"sha256": found.program.sha256, "environment": found.environment, "date": date.today().isoformat()}
-    values |= {"episodes": {row.behaviour: row.episodes for row in found.rows}, "limits": asdict(found.limits)}
+    values = {"sha256": result.program.sha256, "environment": result.environment, "date": date.today().isoformat()}
+    values |= {"episodes": {row.behaviour: row.episodes for row in result.rows}, "limits": asdict(result.limits)}
     atomic_write_text(record, json.dumps(values, indent=2))
     say(f"Written: {record}")

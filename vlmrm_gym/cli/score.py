@@ -106,10 +106,10 @@ def _score(command: Score) -> Path:
         atomic_write(plot, lambda path: plot_rewards(path, labels, values, seconds))
     for name, column in zip(labels, values.T, strict=True):
         ends = []
-        for i in (column.argmin(), column.argmax()):
+        for word, i in (("min", column.argmin()), ("max", column.argmax())):
             when = "" if seconds is None else f", {seconds[i]:.2f} s"
-            ends.append(f"{column[i]:.3f} (frame {i}{when})")
-        say(f'"{name}": from {" to ".join(ends)}, mean {column.mean():.3f}')
+            ends.append(f"{word} {column[i]:.3f} (frame {i}{when})")
+        say(f'"{name}": {", ".join(ends)}, mean {column.mean():.3f}')
     say(f"Written: {', '.join(str(path) for path in (table, plot, video) if path.exists())}")
     return out
 

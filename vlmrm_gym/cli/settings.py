@@ -1,10 +1,9 @@
 """Flags that several commands share, and how a command line is read."""
 
 import inspect
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -19,6 +18,7 @@ from vlmrm_gym.rewards import specification
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import SERVER, names_code, names_server, resolve_reward
+from vlmrm_gym.scoring.options import DeviceOption
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.training import plain_yaml
@@ -27,16 +27,7 @@ Command = TypeVar("Command")
 Texts = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 """Values of a flag that may be repeated. From Python: also a list, or one value."""
 Numbers = Annotated[tuple[float, ...], tyro.conf.UseAppendAction]
-YAML = Annotated[
-    Any,
-    tyro.constructors.PrimitiveConstructorSpec[Any](
-        nargs=1,
-        metavar="YAML",
-        instance_from_str=lambda words: words[0],
-        is_instance=lambda given: True,
-        str_from_instance=lambda given: [json.dumps(given)],
-    ),
-]
+YAML = Annotated[Any, plain_yaml.yaml_flag("YAML", object, read=str)]
 """A flag that is written as YAML, of which JSON is a part; from Python also its value."""
 
 
@@ -49,7 +40,7 @@ def read_yaml(name: str, given: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardFlags(CLIPFields):
+class RewardFlags(DeviceOption, CLIPFields):
     """The rewards to score by, and where: of prompts, or any other. Fields of CLIP that are not here are flags too."""
 
     prompt: Texts = ()
@@ -68,8 +59,6 @@ class RewardFlags(CLIPFields):
     """keyword arguments of --reward, such as '{threshold: 0.5}'"""
     trust_code: bool = False
     """run the code that a file names: the class of a reward in a JSON file, or what a dataset or a run names"""
-    device: str = "auto"
-    """where models run: auto, cpu, cuda, cuda:1 or mps"""
     out: Path | None = None
     """the folder to write"""
     overwrite: bool = False
@@ -133,6 +122,18 @@ class RewardFlags(CLIPFields):
         return specs
 
 
+def compares(*names: str) -> Callable[[type[Command]], type[Command]]:
+    """Class decorator of a dataclass: these flags of its bases take several values, which are compared."""
+
+    def decorate(command: type[Command]) -> type[Command]:
+        for name in names:
+            command.__annotations__[name] = Texts
+            setattr(command, name, field(default=(), kw_only=True))
+        return command
+
+    return decorate
+
+
 def _label(reward: Any) -> str:
     """A reward's name in tables: what names it, or the class of a value from Python."""
     return reward if isinstance(reward, str) else getattr(reward, "__name__", type(reward).__name__)
@@ -171,7 +172,8 @@ def parse(command: type[Command], name: str, arguments: Sequence[str]) -> Comman
     about = inspect.cleandoc(command.__doc__ or "")
     if issubclass(command, RewardFlags):
         about += f"\n\nKinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}."
-    return tyro.cli(command, args=spread(arguments, command), prog=f"vlmrm-gym {name}", description=about)
+    words, registry = spread(arguments, command), plain_yaml.yaml_flags(read=str)
+    return tyro.cli(command, args=words, prog=f"vlmrm-gym {name}", description=about, registry=registry)
 
 
 def describe_kinds() -> list[str]:

@@ -14,17 +14,18 @@ from rich.table import Table
 from vlmrm_gym._util.folders import make_folder
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.cli.console import PlainConsole
-from vlmrm_gym.cli.settings import YAML, parse, read_yaml
+from vlmrm_gym.cli.settings import parse, read_yaml
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.registration import make_base_env
 from vlmrm_gym.rollouts import find_named_task
+from vlmrm_gym.scoring.options import CameraOption
 from vlmrm_gym.states import StateView, choose_cameras, is_drawn_from_states
 from vlmrm_gym.tasks import REGISTERED, Task
 
 
-@dataclass
-class Tasks:
-    """List the registered IDs and their prompts; with --pictures, render what the model sees.
+@dataclass(frozen=True)
+class Tasks(CameraOption):
+    """List the registered IDs and their prompts; with --pictures, render what the model sees, or sees from --camera.
 
     For example:
 
@@ -37,8 +38,6 @@ class Tasks:
     """only these; module:ID imports the module first (none: all that are registered)"""
     pictures: Path | None = None
     """a folder, for a picture of every task: an initial state, and one in which the task is done"""
-    camera: YAML = None
-    """for the pictures of MuJoCo's scenes: one camera or several, as --camera of `vlmrm-gym dataset`"""
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ from vlmrm_gym.training.config_file import (
     read_config_file,
     validate,
 )
-from vlmrm_gym.training.config_types import read_flag
+from vlmrm_gym.training.plain_yaml import read_flag, yaml_flags
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.training.signals import Interrupted
 
@@ -150,7 +150,14 @@ def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> T
         else:
             words.append(f"--{FLAGS[key]}{equals}{value}" if key in FLAGS else word)
     default = replace(default, rl=replace(default.rl, options=options))
-    return tyro.cli(Train, args=words, default=Train(settings=default), prog="vlmrm-gym train", description=about)
+    return tyro.cli(
+        Train,
+        args=words,
+        default=Train(settings=default),
+        prog="vlmrm-gym train",
+        description=about,
+        registry=yaml_flags(),
+    )
 
 
 def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
@@ -161,17 +168,17 @@ def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
     reward, default = values["reward"], as_values(Config())["reward"]
     if not reward["name"].endswith(".json"):
         return values
-    said = read_specification(Path(reward["name"]), trust_code=True)  # `find_named_code` sees what it says
+    specification = read_specification(Path(reward["name"]), trust_code=True)  # `find_named_code` sees what it says
     given = [name for name in (*CLIPFields.__dataclass_fields__, "kwargs") if reward.get(name) != default.get(name)]
     if given:
         rule = f"cannot be passed beside the file of a reward, {reward['name']}. Change the file."
         raise ConfigError([Problem.of(f"reward.{given[0]}", rule)])
-    kind = str(said.get("kind"))
-    fields = {name: value for name, value in said.items() if name != "kind" and value is not None}
+    kind = str(specification.get("kind"))
+    fields = {name: value for name, value in specification.items() if name != "kind" and value is not None}
     shared = fields.keys() & CLIPFields.__dataclass_fields__
     known = {"clip": fields.keys(), "preference": shared}.get(kind, ())
-    own = {name: fields.pop(name) for name in list(known)}
-    return {**values, "reward": {**reward, "name": kind, **own, **({"kwargs": fields} if fields else {})}}
+    shared_fields = {name: fields.pop(name) for name in list(known)}
+    return {**values, "reward": {**reward, "name": kind, **shared_fields, **({"kwargs": fields} if fields else {})}}
 
 
 def _use_cache(config: Config) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.datasets.labels import read_dataset, read_settings
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.preferences.answers import Asked
+from vlmrm_gym.preferences.answers import StoredPair
 from vlmrm_gym.preferences.pairs import Pair, grade_of_task
 from vlmrm_gym.rollouts import check_states, find_named_task, make_unscored_env
 from vlmrm_gym.states import StateView
@@ -75,13 +75,13 @@ class DatasetSegments:
         views = f"{self.name} camera={self.camera!r}"
         return [self._pair(one, other, prompt, views) for one, other in zip(sides[::2], sides[1::2], strict=True)]
 
-    def find(self, asked: Asked, prompt: str) -> Pair:
-        """The pair that was asked. An InputError if it is not of this dataset."""
-        places, lengths = [place[1:] for place in (asked.first, asked.second)], [len(one) for one in self._rollouts]
+    def find(self, stored: StoredPair, prompt: str) -> Pair:
+        """The pair that was stored. An InputError if it is not of this dataset."""
+        places, lengths = [place[1:] for place in (stored.first, stored.second)], [len(one) for one in self._rollouts]
         if all(0 <= i < len(lengths) and 0 <= start < start + size <= lengths[i] for i, start, size in places):
             first, second = (self._rollouts[i][start : start + size] for i, start, size in places)
-            pair = self._pair(first, second, prompt, asked.views)
-            if pair.key == asked.pair:
+            pair = self._pair(first, second, prompt, stored.views)
+            if pair.key == stored.pair:
                 return pair
         raise InputError(
             f"The answers must be about the dataset {self.folder}. Received some about other states. Pass the dataset "

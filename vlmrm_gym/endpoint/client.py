@@ -1,4 +1,4 @@
-"""Requests to an OpenAI-compatible server. The key is read from the environment, and is in no message of ours."""
+"""Sends requests to an OpenAI-compatible server. The key is read from the environment, and no message shows it."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from vlmrm_gym.endpoint.messages import Message
-from vlmrm_gym.endpoint.reply import Failure, Reply, read_reply
+from vlmrm_gym.endpoint.reply import Reply, RequestFailed, read_reply
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
 """Seconds before a request is repeated; each further pause is twice as long."""
@@ -25,28 +25,28 @@ class NoLogProbabilities(ServerError):
     """The server refuses requests for log probabilities, or for so many."""
 
 
-def read_key(key_variable: str | None) -> str:
-    """The key of a server; "none" for a server that needs none. A ValueError if the variable has none."""
-    key = "none" if key_variable is None else os.environ.get(key_variable, "").strip()
+def read_key(api_key_env: str | None) -> str:
+    """The key of a server; "none" for a server that needs none. Raises a ValueError if the variable has no key."""
+    key = "none" if api_key_env is None else os.environ.get(api_key_env, "").strip()
     if not key or not (key.isascii() and key.isprintable()):
-        found = "has a character that no key has" if key else "is not set"
+        problem = "has a character that no key has" if key else "is not set"
         raise ValueError(
-            f"`key_variable` must name an environment variable that has the server's key. {key_variable} {found}. "
-            "Set it, or pass key_variable=None for a server without keys."
+            f"`api_key_env` must name an environment variable that has the server's key. {api_key_env} {problem}. "
+            "Set it, or pass api_key_env=None for a server without keys."
         )
     return key
 
 
 class Client:
-    """Asks a server, of an address such as `http://127.0.0.1:8000/v1`, for at most `timeout` seconds a request.
+    """Sends requests to a server, such as `http://127.0.0.1:8000/v1`; each may take `timeout` seconds.
 
-    Threads may share it. A missing key is a ValueError, a missing package `DependencyNotInstalled`.
+    Threads may share a client. A missing key is a ValueError, a missing package `DependencyNotInstalled`.
     """
 
-    def __init__(self, address: str, key_variable: str | None, timeout: float) -> None:
+    def __init__(self, address: str, api_key_env: str | None, timeout: float) -> None:
         from vlmrm_gym.endpoint.connection import Connection
 
-        self._key = read_key(key_variable)
+        self._key = read_key(api_key_env)
         self._connection = Connection(f"{address}/chat/completions", timeout)
         self.address = f"{urlsplit(address).scheme}://{urlsplit(address).netloc}"
         self.close = self._connection.close
@@ -59,11 +59,11 @@ class Client:
         alternatives: int,
         may_repeat: Callable[[int], bool],
     ) -> Reply:
-        """Ask a model. What fails is repeated, after `Retry-After` or longer and longer pauses.
+        """Request a completion; failed requests are repeated, after `Retry-After` or longer and longer pauses.
 
         `options` are other fields of the request; those of `extra_body` are fields of it, too. `alternatives` is how
         many tokens in each place come with log probabilities, 0 for none. `may_repeat` is called with the number of
-        failures. No reply is a ConnectionError; an error, or what is no completion, a `ServerError`.
+        failures. No reply is a ConnectionError; an error, or a reply that is no completion, a `ServerError`.
         """
         started, fields = time.monotonic(), {**options, **options.get("extra_body", {})}
         fields.pop("extra_body", None)
@@ -75,7 +75,7 @@ class Client:
             try:
                 reply = read_reply(self._connection.post(headers, body))
                 break
-            except Failure as failure:
+            except RequestFailed as failure:
                 failures += 1
                 if not failure.again or not may_repeat(failures):
                     raise self._name(failure, failures, time.monotonic() - started, alternatives) from None
@@ -84,23 +84,24 @@ class Client:
         text = None if reply.text is None else self._clean(reply.text)
         return replace(reply, text=text, model=self._clean(reply.model), seconds=time.monotonic() - started)
 
-    def _name(self, failure: Failure, calls: int, seconds: float, alternatives: int) -> Exception:
-        """The error that a failure is, which names the server and what to do."""
-        status, said = failure.status, self._clean(str(failure))
+    def _name(self, failure: RequestFailed, calls: int, seconds: float, alternatives: int) -> Exception:
+        """The error to raise for a failure: it names the server and says what to do."""
+        status, message = failure.status, self._clean(str(failure))
         if status is None:
             return ConnectionError(
-                f"The server at {self.address} could not be reached after {seconds:.0f} s and {calls} attempts: {said}."
+                f"The server at {self.address} could not be reached after {seconds:.0f} s and {calls} attempts: "
+                f"{message}."
             )
         if alternatives and status in (400, 403, 404, 405, 422, 500, 501) and "logprob" in failure.words.lower():
             return NoLogProbabilities(failure.words)
         if status == 401:
-            said += " Check the key."
+            message += " Check the key."
         elif status in (400, 404, 415, 422) and re.search(
-            r"image|vision|multi-?modal|\bcontent\b", said, re.IGNORECASE
+            r"image|vision|multi-?modal|\bcontent\b", message, re.IGNORECASE
         ):
-            said += " If its model takes no images, choose one that does."
-        return ServerError(f"The server at {self.address} {said}")
+            message += " If its model takes no images, choose one that does."
+        return ServerError(f"The server at {self.address} {message}")
 
     def _clean(self, text: str) -> str:
-        """A text of the server's without the key, which servers may repeat."""
+        """Mask the key in a text of the server's: servers may repeat it."""
         return text.replace(self._key, "***") if len(self._key) > 4 else text

@@ -1,4 +1,4 @@
-"""HTTP to one server: a deadline for each whole reply, at most 8 MB of it, and no redirects."""
+"""Sends HTTP requests to one server: a deadline for each whole reply, at most 8 MB of it, and no redirects."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from gymnasium.error import DependencyNotInstalled
 
-from vlmrm_gym.endpoint.reply import Failure, Response
+from vlmrm_gym.endpoint.reply import RequestFailed, Response
 
 try:
     import httpcore2
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import ssl
 
 MAX_BYTES = 8_000_000
-"""Of a reply: 20 alternatives to each of 4,000 tokens take 6 MB."""
+"""Limit of a reply: 20 alternatives to each of 4,000 tokens take 6 MB."""
 _PART = 16_384
 """Bytes that are sent at a time, so that a server that reads slowly does not outlast the deadline."""
 _HEADERS = (
@@ -35,7 +35,7 @@ _HEADERS = (
 
 
 class Connection:
-    """Connections to a server, which are kept for the next request. Threads may share them.
+    """Keeps connections to a server for the next request. Threads may share them.
 
     A request may take `timeout` seconds, from looking up the host's name to the last byte of the reply. `close` ends
     the connections, and requests in progress.
@@ -49,7 +49,7 @@ class Connection:
         self.close = weakref.finalize(self, self._pool.close)
 
     def post(self, headers: dict[str, str], body: bytes) -> Response:
-        """Post a request; a `Failure` without a reply in time, or if it is too large or damaged."""
+        """Post a request. Raises a `RequestFailed` if the reply is late, too large or damaged."""
         self._clock.end = time.monotonic() + self._timeout
         sent = [*_HEADERS, *headers.items()]
         try:
@@ -57,26 +57,26 @@ class Connection:
                 received = {name.decode("latin-1").lower(): text.decode("latin-1") for name, text in response.headers}
                 encoding = received.get("content-encoding", "").lower()
                 if encoding not in ("", "identity"):
-                    raise Failure(f"answered {response.status}, compressed as {encoding}", response.status)
+                    raise RequestFailed(f"answered {response.status}, compressed as {encoding}", response.status)
                 content = bytearray()
                 for part in response.iter_stream():
                     content += part
                     if len(content) > MAX_BYTES:
-                        raise Failure(f"answered more than {MAX_BYTES / 1e6:.0f} MB", response.status)
+                        raise RequestFailed(f"answered more than {MAX_BYTES / 1e6:.0f} MB", response.status)
                 return Response(response.status, received, bytes(content))
         except httpcore2.TimeoutException as error:
-            raise Failure(f"no whole reply within {self._timeout:g} s", again=True) from error
+            raise RequestFailed(f"no whole reply within {self._timeout:g} s", again=True) from error
         except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError, OSError) as error:
-            raise Failure(str(error) or type(error).__name__, again=True) from error
+            raise RequestFailed(str(error) or type(error).__name__, again=True) from error
 
 
 class _Clock(threading.local):
-    """When the request that a thread sends must be answered."""
+    """Holds each thread's deadline for its request."""
 
     end = 0.0
 
     def left(self) -> float:
-        """Seconds that are left."""
+        """Seconds to the deadline; raises `httpcore2.ReadTimeout` after it."""
         if (left := self.end - time.monotonic()) <= 0:
             raise httpcore2.ReadTimeout
         return left
@@ -119,11 +119,11 @@ class _Stream(httpcore2.NetworkStream):
 
 
 def _find_proxy(url: str) -> httpcore2.Proxy | None:
-    """The proxy that the environment names, such as by `HTTPS_PROXY`; None if there is none."""
+    """The proxy that the environment names, as `HTTPS_PROXY` does; None if there is none."""
     address, proxies = urlsplit(url), urllib.request.getproxies()
-    found = proxies.get(address.scheme) or proxies.get("all")
-    if not found or urllib.request.proxy_bypass(address.netloc):
+    proxy_url = proxies.get(address.scheme) or proxies.get("all")
+    if not proxy_url or urllib.request.proxy_bypass(address.netloc):
         return None
-    proxy = urlsplit(found if "://" in found else f"http://{found}")
+    proxy = urlsplit(proxy_url if "://" in proxy_url else f"http://{proxy_url}")
     auth = (unquote(proxy.username), unquote(proxy.password or "")) if proxy.username else None
     return httpcore2.Proxy(f"{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}", auth=auth)

@@ -1,4 +1,4 @@
-"""Parts of messages of the chat completions API."""
+"""Builds messages of the chat completions API, and strips reasoning from replies."""
 
 import base64
 import io
@@ -14,7 +14,7 @@ Message = dict[str, Any]
 
 
 def encode(picture: NDArray[np.uint8], kind: str = "PNG") -> bytes:
-    """The bytes of a picture's file, uint8 (H, W, 3) in."""
+    """Encode a picture, uint8 (H, W, 3), as a file's bytes."""
     from PIL import Image
 
     Image.fromarray(picture).save(stream := io.BytesIO(), kind)
@@ -22,7 +22,7 @@ def encode(picture: NDArray[np.uint8], kind: str = "PNG") -> bytes:
 
 
 def ask_about(introduction: str, images: Sequence[tuple[str, bytes]], request: str) -> list[Message]:
-    """PNG images, each below its name, and a request. What requests share comes first: servers keep it."""
+    """Build a message of PNG images, each below its name, and a request; the part that servers can cache is first."""
     content: list[dict[str, Any]] = [{"type": "text", "text": introduction}]
     for name, image in images:
         url = f"data:image/png;base64,{base64.b64encode(image).decode()}"
@@ -31,7 +31,7 @@ def ask_about(introduction: str, images: Sequence[tuple[str, bytes]], request: s
     return [{"role": "user", "content": [*content, {"type": "text", "text": request}]}]
 
 
-def without_thinking(text: str) -> str:
-    """A text without what a model thought before it. What was cut off while thinking is empty."""
+def strip_reasoning(text: str) -> str:
+    """Strip a reasoning block. Returns an empty text if the block was never closed."""
     text = re.sub(r"(?s)<(think|thinking|reasoning)>.*?(</\1>|\Z)", "", text)
     return re.split(r"</(?:think|thinking|reasoning)>", text)[-1].strip()  # the opening tag may be in the template

@@ -1,4 +1,4 @@
-"""Reads what a chat completions server sent: exactly, or not at all."""
+"""Reads the replies of a chat completions server: exactly, or not at all."""
 
 import json
 import re
@@ -11,38 +11,38 @@ from vlmrm_gym._util.terminal import printable
 from vlmrm_gym._util.validation import is_finite, truncate
 
 MAX_TOKENS = 10**8
-"""In a reply, as it counts them: no model has a longer context."""
+"""Limit of a reply's token counts: no model has a longer context."""
 _MAX_PAUSE = 120.0
-"""Seconds of `Retry-After` that are waited for."""
+"""The longest `Retry-After` that is waited for, in seconds."""
 _TOLERANCE = 1e-3
-"""By which the logarithm of a probability may be above 0, as half precision rounds."""
+"""How far the logarithm of a probability may be above 0, as half precision rounds."""
 _CUT_OFF = ("length", "max_tokens", "model_length")
 _BROKEN = ("error", "abort")
 """Reasons for the end of a text that a server gives for its own failure."""
 
 
-class Failure(Exception):
-    """No reply, or something else in its place: what the server did, as the end of a sentence.
+class RequestFailed(Exception):
+    """A request got no reply, or something else in its place. The message is the end of a sentence about the server.
 
     `status` is that of HTTP, None without a reply in time; `again` says whether the next request may succeed, after the
-    `pause` in seconds that the server names; `words` are what it sent.
+    `pause` in seconds that the server names; `words` is the text that it sent.
     """
 
     def __init__(
         self,
-        said: str,
+        message: str,
         status: int | None = None,
         *,
         again: bool = False,
         pause: float | None = None,
         words: str = "",
     ) -> None:
-        super().__init__(said)
+        super().__init__(message)
         self.status, self.again, self.pause, self.words = status, again, pause, words
 
 
 class Response(NamedTuple):
-    """What a server sent: headers by their names in lower case."""
+    """The response of a server, with headers by their names in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -59,23 +59,23 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What a model answered."""
+    """The reply of a model."""
 
     text: str | None
-    """None: it refused, or said nothing."""
+    """None: the model refused, or sent no text."""
     tokens: Sequence[Token] | None
     """The text's tokens; None without log probabilities."""
     truncated: bool
     model: str
-    """As the server names it."""
+    """The server's name of the model."""
     input_tokens: int | None
-    """None: the server does not say, or nothing that can be true."""
+    """None: the server gives no count, or one that cannot be true."""
     output_tokens: int | None
     seconds: float = 0.0
 
 
 def read_reply(response: Response) -> Reply:
-    """Read a completion; a `Failure` if the response is an error, no completion, or one that is broken."""
+    """Read a completion. Raises a `RequestFailed` if the response is an error, no completion, or a broken one."""
     try:
         content = json.loads(response.body)
     except (ValueError, RecursionError):
@@ -89,36 +89,36 @@ def read_reply(response: Response) -> Reply:
         raise _read_error(status, response)
     if not isinstance(content, dict) or not isinstance(content.get("choices"), list):
         torn = content is None and response.body.lstrip()[:1] in (b"", b"{")
-        raise Failure(f"answered 200 with what is no chat completion: {begin(response.body)}", 200, again=torn)
+        raise RequestFailed(f"answered 200 with what is no chat completion: {begin(response.body)}", 200, again=torn)
     try:
         return _read_completion(content)
     except (AttributeError, LookupError, TypeError, ValueError):
-        raise Failure(f"answered 200 with a broken completion: {begin(response.body)}", 200, again=True) from None
+        raise RequestFailed(f"answered 200 with a broken completion: {begin(response.body)}", 200, again=True) from None
 
 
 def words_of(body: bytes) -> str:
-    """What a server sent, as one line of text: what it writes as JSON in plain characters."""
+    """Turn a response's body into one line of text; JSON is written in plain characters."""
     try:
-        said = json.dumps(json.loads(body), ensure_ascii=False)
+        text = json.dumps(json.loads(body), ensure_ascii=False)
     except (ValueError, RecursionError):
-        said = body.decode("utf-8", "replace")
-    return " ".join(printable(said).split())
+        text = body.decode("utf-8", "replace")
+    return " ".join(printable(text).split())
 
 
 def begin(body: bytes) -> str:
-    """The beginning of what a server sent, for a message."""
+    """The beginning of a response's body, for a message."""
     return truncate(words_of(body), 500) or "nothing"
 
 
-def _read_error(status: int, response: Response) -> Failure:
+def _read_error(status: int, response: Response) -> RequestFailed:
     seconds = response.headers.get("retry-after", "")
     pause = float(seconds) if re.fullmatch(r"\d{1,9}(\.\d*)?", seconds) else None
     again = status in (408, 409, 425, 429) or (status >= 500 and status != 501)
-    said = f"answered {status}: "
+    message = f"answered {status}: "
     if 300 <= status < 400:
-        said += printable(f"a redirect to {response.headers.get('location')}, which is not followed. ")
-    return Failure(
-        said + begin(response.body),
+        message += printable(f"a redirect to {response.headers.get('location')}, which is not followed. ")
+    return RequestFailed(
+        message + begin(response.body),
         status,
         again=again and (pause or 0) <= _MAX_PAUSE,
         pause=pause,
@@ -127,7 +127,7 @@ def _read_error(status: int, response: Response) -> Failure:
 
 
 def _read_completion(content: dict[str, Any]) -> Reply:
-    """A completion; one of the errors of what is not there, or of another type, if it is broken."""
+    """Read a completion. A broken one raises an AttributeError, LookupError, TypeError or ValueError."""
     choice = content["choices"][0]
     message, reason = choice["message"], choice.get("finish_reason")
     if not isinstance(reason, str | None) or reason in _BROKEN or choice.get("error"):
@@ -148,7 +148,7 @@ def _read_completion(content: dict[str, Any]) -> Reply:
 
 
 def _read_text(content: Any) -> str | None:
-    """A message's text, which may be in parts, beside others such as thoughts."""
+    """Read a message's text, which may be in parts, beside others such as reasoning."""
     if isinstance(content, list):
         texts = [part["text"] for part in content if part["type"] in ("text", "output_text")]
         content = "".join(texts) if texts else None
@@ -158,7 +158,7 @@ def _read_text(content: Any) -> str | None:
 
 
 def _read_tokens(logprobs: Any) -> list[Token] | None:
-    """The tokens; None if there are none, no alternatives, or one of the probabilities cannot be one."""
+    """Read the tokens; None if there are none, no alternatives, or a number that is no probability."""
     try:
         tokens = [
             Token(*_read_token(one), [_read_token(other) for other in one.get("top_logprobs") or ()])
@@ -177,7 +177,7 @@ def _read_token(one: Any) -> tuple[str, float]:
 
 
 def _byte_of_characters() -> dict[str, int]:
-    """The byte that each character stands for in vocabularies of byte-level BPE, as GPT-2's."""
+    """Map characters of byte-level BPE vocabularies, as GPT-2's, to their bytes."""
     shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in shown]
     return {chr(byte): byte for byte in shown} | {chr(256 + number): byte for number, byte in enumerate(others)}
@@ -187,7 +187,7 @@ _BYTES = _byte_of_characters()
 
 
 def spell(token: str, encoded: Any = None) -> str:
-    r"""A token in plain text: by its bytes where there are any, else by the marks of its vocabulary.
+    r"""Spell a token in plain text: by its bytes where there are any, else by the marks of its vocabulary.
 
     >>> spell("ĠYes"), spell("▁Yes"), spell("<0x0A>"), spell("token_id:9642", [89, 101, 115])
     (' Yes', ' Yes', '\n', 'Yes')

@@ -1,4 +1,4 @@
-"""The file of scores: what models have said of single states, and in conversations; nothing is asked twice."""
+"""The file of a model's scores and replies: nothing is asked twice."""
 
 import json
 import threading
@@ -9,7 +9,7 @@ from typing import Any
 
 from vlmrm_gym._util.database import Database
 from vlmrm_gym._util.untrusted import parse_json
-from vlmrm_gym.endpoint.session import Budget
+from vlmrm_gym.endpoint.questioner import Budget
 from vlmrm_gym.endpoint.settings import EndpointSettings
 
 _APPLICATION_ID = 0x564C4D53
@@ -18,7 +18,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS scores (key TEXT PRIMARY KEY, asker TEXT, s
 
 
 class ScoresFile(Database):
-    """Scores of states, and replies in conversations, which have no score, in an SQLite file; None: in memory.
+    """Stores scores of states, and replies of conversations (without a score), in an SQLite file; None: in memory.
 
     Errors are those of `Database`.
     """
@@ -26,29 +26,29 @@ class ScoresFile(Database):
     def __init__(self, path: Path | None = None) -> None:
         super().__init__(path, _APPLICATION_ID, _TABLE, "file of scores")
         self.asking = threading.Lock()
-        """Held while something is asked that is to be written here."""
+        """Held while a server is asked for a score that will be written here."""
         self._budgets: dict[EndpointSettings, Budget] = {}
 
     def budget(self, settings: EndpointSettings) -> Budget:
-        """The budget of all in this process that use this file and have equal settings."""
-        return self._budgets.setdefault(settings, Budget(settings.call_budget, settings.token_budget))
+        """The budget that all users of this file with equal settings share in this process."""
+        return self._budgets.setdefault(settings, Budget(settings.max_calls, settings.max_total_tokens))
 
     def find(self, keys: Sequence[str]) -> dict[str, float | None]:
-        """The scores that are known, by their keys; None where there was no answer."""
+        """The stored scores by their keys; None where the reply was not an answer."""
         wanted = json.dumps(list(set(keys)))
         statement = "SELECT key, score FROM scores WHERE key IN (SELECT value FROM json_each(?))"
-        found = dict(self._read(statement, wanted, types=(str, float | None)))
-        if wrong := [score for score in found.values() if score is not None and not 0 <= score <= 1]:
+        scores = dict(self._read(statement, wanted, types=(str, float | None)))
+        if wrong := [score for score in scores.values() if score is not None and not 0 <= score <= 1]:
             raise ValueError(f"The file of scores {self.path} is damaged: a score must be from 0 to 1, not {wrong[0]}.")
-        return found
+        return scores
 
     def find_details(self, key: str) -> dict[str, Any] | None:
-        """The details that `write` wrote; None if nothing was asked."""
+        """The details that `write` stored under a key; None if there are none."""
         rows = self._read("SELECT details FROM scores WHERE key = ?", key, types=(str,))
         return parse_json(rows[0][0]) if rows else None
 
     def write(self, key: str, asker: str, score: float | None, details: Mapping[str, Any]) -> None:
-        """Write a score, what asked for it, and what was said."""
+        """Write a score, the `answer_key` of who asked for it, and its details."""
         values = (key, asker, score, json.dumps(details), datetime.now(UTC).isoformat())
         with self._transaction():
             self._connection.execute("INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?)", values)

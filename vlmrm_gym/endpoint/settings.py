@@ -1,4 +1,4 @@
-"""What describes a server, and how much may be asked of it: fields that all who ask one share."""
+"""Settings of a server: the fields that rewards, labelers and `program write` share."""
 
 import json
 import os
@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from vlmrm_gym._util.identity import deciding_fields, undecisive
+from vlmrm_gym._util.answer_key import UNAFFECTED, answer_key
 from vlmrm_gym._util.validation import check_integer, check_positive_integer, is_number, short_repr
 
 _REFUSED = ("model", "messages", "logprobs", "top_logprobs", "stream", "n", "extra_headers", "extra_query", "timeout")
-"""Fields of requests that are set here, or that may have a key in them."""
+"""Fields of requests that this package sets, or that may have a key in them."""
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty")
 SAMPLING += ("max_tokens", "max_completion_tokens", "reasoning_effort")
-"""Fields of requests that may be in a file of somebody else's: they spend a key on nothing but the answers."""
+"""Fields of requests that a stranger's file may set: they spend a key on nothing but the answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,32 +32,33 @@ class EndpointSettings:
     """
 
     model: str = field(kw_only=False)
-    """As the server names it."""
+    """The model's name on the server."""
     base_url: str | None = field(default=None, kw_only=False)
     """Address of the server, such as `http://127.0.0.1:8000/v1`; None: the environment's `OPENAI_BASE_URL`, else
     OpenAI's."""
-    key_variable: str | None = undecisive("OPENAI_API_KEY")
+    api_key_env: str | None = field(default="OPENAI_API_KEY", metadata=UNAFFECTED)
     """Environment variable that has the key; None: the server needs none."""
     votes: int = 5
-    """Answers to each question, of which the mean is taken, if the server gives no log probabilities."""
+    """Replies to each question, whose mean is taken if the server gives no log probabilities."""
     request: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Other fields of each request, such as {"temperature": 0, "max_completion_tokens": 300}. In files only those of
     `SAMPLING` are free."""
-    call_budget: int | None = undecisive(None)
-    """The most requests of all environments with an equal reward in this process, or of one labeler; None: any number.
+    max_calls: int | None = field(default=None, metadata=UNAFFECTED)
+    """The most requests of all environments with an equal reward in this process, or of one labeler; None: no limit.
     No question is begun that might not be finished."""
-    token_budget: int | None = undecisive(None)
-    """The most tokens, in and out, likewise. A question is taken to need as many as the largest before it."""
-    concurrency: int = undecisive(8)
+    max_total_tokens: int | None = field(default=None, metadata=UNAFFECTED)
+    """The most tokens, in and out, over all requests; a reply's own limit goes into `request`. A question is expected
+    to need as many as the largest before it."""
+    concurrency: int = field(default=8, metadata=UNAFFECTED)
     """The most requests at a time."""
-    timeout: float = undecisive(60.0)
-    """Seconds for which one may take, to the last byte of its reply."""
-    retries: int = undecisive(5)
-    """How often one that fails is repeated, after `Retry-After` (up to two minutes) or longer and longer pauses."""
+    timeout: float = field(default=60.0, metadata=UNAFFECTED)
+    """Seconds that a request may take, to the last byte of its reply."""
+    retries: int = field(default=5, metadata=UNAFFECTED)
+    """How often a failed request is repeated, after `Retry-After` (up to two minutes) or longer and longer pauses."""
 
     @property
     def address(self) -> str:
-        """The server's; a ValueError if the environment's `OPENAI_BASE_URL` is none."""
+        """The server's address. Raises a ValueError if the environment's `OPENAI_BASE_URL` is not one."""
         if self.base_url is not None:
             return self.base_url.rstrip("/")
         address = os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
@@ -65,14 +66,14 @@ class EndpointSettings:
         return address.rstrip("/")
 
     @property
-    def identity(self) -> str:
-        """All that decides answers, as JSON: by it they are found again."""
-        return json.dumps({"kind": "endpoint", **deciding_fields(self), "base_url": self.address}, sort_keys=True)
+    def answer_key(self) -> str:
+        """The server and the fields that affect answers, as JSON: stored answers are found again by it."""
+        return answer_key(self, kind="endpoint", base_url=self.address)
 
     @property
     def used_up(self) -> str:
-        """What messages say when no more may be asked."""
-        limits = f"call_budget={self.call_budget}, token_budget={self.token_budget}"
+        """The beginning of a message that the budget is used up."""
+        limits = f"max_calls={self.max_calls}, max_total_tokens={self.max_total_tokens}"
         return f"The budget of {self.model} is used up ({limits})"
 
     def __post_init__(self) -> None:
@@ -80,7 +81,7 @@ class EndpointSettings:
             raise ValueError(f"`model` must be a name that the server knows. Received {short_repr(self.model)}.")
         if self.base_url is not None:
             _check_address("base_url", self.base_url)
-        budgets = [name for name in ("call_budget", "token_budget") if getattr(self, name) is not None]
+        budgets = [name for name in ("max_calls", "max_total_tokens") if getattr(self, name) is not None]
         for name in ("votes", "concurrency", *budgets):
             check_positive_integer(name, getattr(self, name))
         check_integer("retries", self.retries, minimum=0)
@@ -105,7 +106,7 @@ class EndpointSettings:
 
 
 def _check_address(name: str, value: object) -> None:
-    """Raise a ValueError unless a value is the address of a server, and has no key in it."""
+    """Raise a ValueError unless a value is the address of a server without a key in it."""
     address = None
     with suppress(ValueError):  # brackets or a port that are none
         address = urlsplit(value if isinstance(value, str) else "")

@@ -61,7 +61,7 @@ class CartPole(CartPoleEnv):
         return super().render()
 
     def is_up(self) -> bool:
-        """Whether the pole is within 12 degrees of upright and the cart has not reached an end of its track."""
+        """Tell whether the pole is within 12 degrees of upright and the cart has not reached an end of its track."""
         assert self.state is not None, "Call reset before using step method."
         x, _, theta, _ = self.state
         return bool(abs(theta) <= self.theta_threshold_radians and abs(x) < self.x_threshold)
@@ -77,7 +77,7 @@ class CartPoleStates(TaskStates):
         self._end, self._fallen = env.x_threshold, env.theta_threshold_radians
 
     def grade(self, states: Rows) -> Numbers:
-        """By the pole's angle: 1 upright, 0 upside down. An end of the track counts as much as a fallen pole.
+        """Score the pole's angle: 1 upright, 0 upside down. An end of the track counts as much as a fallen pole.
 
         From three quarters of the way to an end on, the position counts if it is worse than the angle.
         """
@@ -93,7 +93,7 @@ class CartPoleStates(TaskStates):
         }
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows:
-        """Half of them upright, half at any angle; anywhere on the track."""
+        """Sample states anywhere on the track, half of them upright, half at any angle."""
         limits = np.where(np.arange(count) % 2, np.pi, self._fallen)
         return np.stack([rng.uniform(-0.95, 0.95, count) * self._end, rng.uniform(-limits, limits)], axis=1)
 
@@ -103,7 +103,7 @@ class CartPoleStates(TaskStates):
         return rng.uniform(-limits, limits, (count, 2))
 
     def example_goal(self) -> Numbers:
-        """Upright, in the middle of the track."""
+        """Return the upright pole in the middle of the track."""
         return np.zeros(2)
 
     def perturb(self, states: Rows, offsets: NDArray[np.float64]) -> Rows:
@@ -112,7 +112,7 @@ class CartPoleStates(TaskStates):
         return np.stack([np.clip(position, -self._end, self._end), (angle + np.pi) % (2 * np.pi) - np.pi], axis=1)
 
     def paths(self) -> Sequence[StatePath]:
-        """Over the angle in the middle of the track, and over the position with the pole upright."""
+        """Return a line over the angle, and one over the position with the pole upright."""
         angles, positions = np.linspace(-180, 180, 73), np.linspace(-self._end, self._end, 49)
         still = np.zeros(len(angles))
         return [

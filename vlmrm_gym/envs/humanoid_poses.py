@@ -21,7 +21,7 @@ from vlmrm_gym.envs.states import NEAR_MISS, Numbers, Rows, StatePath, worst_mar
 
 @dataclass(frozen=True, kw_only=True)
 class Legs:
-    """Everything but the arms: orientation of the torso, and joint angles of trunk and legs, in degrees."""
+    """Orientation of the torso, and joint angles of trunk and legs, in degrees."""
 
     pitch: float = 0.0
     """90 is face down, -90 on the back."""
@@ -138,7 +138,7 @@ def pose(legs: str = "stand", arms: str = "loose", *, yaw: float = 0.0) -> NDArr
 
 
 def interpolate_from_stand(task: str, fractions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """From standing (0) to a task's pose (1), for fractions float64 (N,): `qpos`, float64 (N, 24), maybe in the air."""
+    """Interpolate from standing (0) to a task's pose (1): `qpos`, float64 (N, 24), maybe in the air."""
     start, end = pose(), pose(*TASK_POSES[task])
     states = start + fractions[:, None] * (end - start)
     states[:, 3:_ROOT_SIZE] /= np.linalg.norm(states[:, 3:_ROOT_SIZE], axis=1, keepdims=True)
@@ -215,9 +215,9 @@ class HumanoidStates(MuJoCoStates):
         return None if self._task is None else on_floor(interpolate_from_stand(self._task, fractions))
 
     def paths(self) -> Sequence[StatePath]:
-        """From standing into the task's pose, and into the poses of all tasks as lines of one plot."""
-        own = [] if self._task is None else [_path(f"From standing to {self._task}", self._task)]
-        return [*own, *(_path("From standing into the poses of all tasks", task, line=task) for task in TASK_POSES)]
+        """Return a line from standing to the task's pose, and lines to the poses of all tasks for one plot."""
+        to_task = [] if self._task is None else [_path(f"From standing to {self._task}", self._task)]
+        return [*to_task, *(_path("From standing into the poses of all tasks", task, line=task) for task in TASK_POSES)]
 
 
 def _path(title: str, task: str, line: str | None = None) -> StatePath:
@@ -244,18 +244,18 @@ def near_poses(count: int, rng: np.random.Generator, degrees: float = 5.0) -> Ro
 def true_states(task: str, count: int, rng: np.random.Generator) -> Rows:
     """Library poses that succeed at a task, with noise of 3 degrees on their joints, and still succeed."""
     library = [(legs, arms) for legs in LEGS for arms in ARMS if succeeds(task, pose(legs, arms)[None])[0]]
-    found = [np.empty((0, plain_model().nq))]
-    while sum(map(len, found)) < count:
+    successes = [np.empty((0, plain_model().nq))]
+    while sum(map(len, successes)) < count:
         chosen = rng.integers(len(library), size=count)
         states = np.stack([pose(*library[i], yaw=rng.normal(0, 10)) for i in chosen])
         states[:, 7:] += rng.normal(0, np.deg2rad(3), (count, 17))
         states = on_floor(states)
-        found.append(states[succeeds(task, states)])
-    return np.concatenate(found)[:count]
+        successes.append(states[succeeds(task, states)])
+    return np.concatenate(successes)[:count]
 
 
 def closest_failures(task: str, count: int, rng: np.random.Generator) -> Rows:
-    """Of many poses that fail a task by more than a near miss, those that are closest to it."""
+    """Find the poses closest to a task among many that fail it by more than a near miss."""
     pool = near_poses(_CANDIDATES * max(count, 8), rng)
     margins = SUCCESS_CRITERIA[task](Body(pool)).values()
     wrong = worst_margin(margins) < -NEAR_MISS

@@ -131,7 +131,7 @@ def forearms_crossed(body: Body) -> Margins:
 
 
 def one_leg(body: Body) -> Margins:
-    """Upright on one foot, the other well above the floor, the centre of mass above the supporting foot."""
+    """Measure standing on one foot: the other well above the floor, the centre of mass above the supporting foot."""
     heights = np.stack([body.clearance("left_foot"), body.clearance("right_foot")])
     feet = np.stack([body.point("left_foot"), body.point("right_foot")])
     supporting = np.take_along_axis(feet, heights.argmin(0)[None, :, None], axis=0)[0]
@@ -159,7 +159,7 @@ SUCCESS_CRITERIA: Mapping[str, Callable[[Body], Margins]] = {
 
 
 def succeeds(task: str, qpos: ArrayLike) -> NDArray[np.bool_]:
-    """Whether states, float (N, 24), meet a task's success criterion: bool (N,)."""
+    """Tell whether states, float (N, 24), meet a task's success criterion: bool (N,)."""
     return worst_margin(SUCCESS_CRITERIA[task](Body(qpos)).values()) >= 0
 
 

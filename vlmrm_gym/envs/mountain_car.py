@@ -62,7 +62,7 @@ class MountainCarStates(TaskStates):
         self._low, self._high, self._goal = env.min_position, env.max_position, env.goal_position
 
     def grade(self, states: Rows) -> Numbers:
-        """By the position: 0 at the left end, 1 from the flag on."""
+        """Score the position: 0 at the left end, 1 from the flag on."""
         return np.clip((states[:, 0] - self._low) / (self._goal - self._low), 0, 1)
 
     def margins(self, states: Rows) -> Mapping[str, Numbers]:
@@ -70,7 +70,7 @@ class MountainCarStates(TaskStates):
         return {"car at the flag": (states[:, 0] - self._goal) / 0.2}
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows:
-        """A quarter of them at the flag, the others anywhere."""
+        """Sample positions, a quarter of them at the flag."""
         low = np.where(np.arange(count) % 4, self._low, self._goal)
         return rng.uniform(low, self._high, count)[:, None]
 
@@ -79,7 +79,7 @@ class MountainCarStates(TaskStates):
         return rng.uniform(self._goal, self._high, (count, 1))
 
     def example_goal(self) -> Numbers:
-        """At the flag."""
+        """Return the position of the flag."""
         return np.array([self._goal])
 
     def perturb(self, states: Rows, offsets: NDArray[np.float64]) -> Rows:
@@ -87,7 +87,7 @@ class MountainCarStates(TaskStates):
         return np.clip(states + 0.1 * offsets, self._low, self._high)
 
     def paths(self) -> Sequence[StatePath]:
-        """Over the position."""
+        """Return a line over the position."""
         positions = np.linspace(self._low, self._high, 91)
         states = positions[:, None].copy()
         return [StatePath(title="Position of the car", axis="position", positions=positions, states=states)]

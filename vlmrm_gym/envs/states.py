@@ -1,4 +1,4 @@
-"""What is known of the states of a task: which succeed, how near the others are, and how they can be changed."""
+"""TaskStates: which states of a task succeed, how near the others are, and how they can be changed."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -32,7 +32,7 @@ class StatePath:
 
 
 class TaskStates(ABC):
-    """States of one task. All arrays of states are float64 (N, S), as captured."""
+    """Knows the states of one task. All arrays of states are float64 (N, S), as captured."""
 
     dimensions: int
     """How many numbers change a state: D."""
@@ -43,15 +43,15 @@ class TaskStates(ABC):
         return True
 
     def succeeds(self, states: Rows) -> NDArray[np.bool_]:
-        """Which states succeed: bool (N,). Only with `has_success_fn`. By default those without a negative margin."""
+        """Find the states that succeed: bool (N,). Only with `has_success_fn`; by default if no margin is negative."""
         return worst_margin(self.margins(states).values()) >= 0
 
     def grade(self, states: Rows) -> Numbers | None:
-        """How near states are to success: float64 (N,) from 0 to 1, higher is nearer; None if that is not known."""
+        """Score how near states are to success: float64 (N,) from 0 to 1, higher is nearer; None if not known."""
         return None
 
     def margins(self, states: Rows) -> Mapping[str, Numbers]:
-        """By how much states are on the right side of each condition's limit: float64 (N,) by name.
+        """Measure how far states are on the right side of each condition's limit: float64 (N,) by name.
 
         In units of a typical deviation; a state succeeds if all are at least 0. Empty if conditions are not known.
         """
@@ -89,7 +89,7 @@ class TaskStates(ABC):
 
 
 def fails_clearly(task: TaskStates, states: Rows) -> NDArray[np.bool_]:
-    """Whether states fail the task by more than a near miss: bool (N,). Every failure, if conditions are not known."""
+    """Find the states that fail by more than a near miss: bool (N,); every failure, if conditions are not known."""
     margins = task.margins(states)
     if not margins:
         return ~task.succeeds(states)

@@ -109,8 +109,8 @@ def read_layout(path: Path) -> Layout | None:
     """The layout that a video's metadata have; None if they have none, or the file cannot be read."""
     command = _ffmpeg(path, "-f", "ffmetadata", "-")
     read = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    found = _COMMENT.search(read.stdout.decode(errors="replace"))
-    video_width, video_height, width, height = (0, 0, 0, 0) if found is None else map(int, found.groups())
+    comment = _COMMENT.search(read.stdout.decode(errors="replace"))
+    video_width, video_height, width, height = (0, 0, 0, 0) if comment is None else map(int, comment.groups())
     is_part = 0 < width <= video_width and 0 < height <= video_height
     return Layout((video_width, video_height), (width, height)) if is_part else None
 

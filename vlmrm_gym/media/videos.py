@@ -38,7 +38,7 @@ Strips = Iterable[tuple[NDArray[np.uint8], NDArray[np.uint8]]]
 
 
 class Layout(NamedTuple):
-    """Which part of a video is strip: a comment in the video's metadata.
+    """Says which part of a video is strip; a comment in the video's metadata.
 
     For example `{"vlmrm_gym": {"video_size": [600, 472], "frame_size": [600, 400]}}`.
     """

@@ -1,4 +1,4 @@
-"""Which of two segments is closer to the goal: pairs, what answers them, and what learns from them.
+"""Preferences between two segments: pairs, labelers that answer them, and a learner.
 
 Imports no torch.
 """
@@ -14,7 +14,7 @@ from vlmrm_gym.preferences.pairs import Answer, Pair
 
 if TYPE_CHECKING:
     from vlmrm_gym.preferences.fitting import FitOptions
-    from vlmrm_gym.preferences.learner import PreferenceLearner, Session
+    from vlmrm_gym.preferences.learner import PreferenceLearner, Round
 
 __all__ = [
     "Answer",
@@ -28,7 +28,7 @@ __all__ = [
     "Pair",
     "PreferenceLearner",
     "Record",
-    "Session",
+    "Round",
     "ask",
     "resolve_labeler",
 ]
@@ -36,7 +36,7 @@ __all__ = [
 _LAZY = {
     "FitOptions": "vlmrm_gym.preferences.fitting",
     "PreferenceLearner": "vlmrm_gym.preferences.learner",
-    "Session": "vlmrm_gym.preferences.learner",
+    "Round": "vlmrm_gym.preferences.learner",
 }
 
 

@@ -1,4 +1,4 @@
-"""Asking labelers about pairs, and the file of what they have said: nothing is asked twice."""
+"""Asks labelers about pairs, and stores their answers in a file: nothing is asked twice."""
 
 import json
 import sqlite3
@@ -31,22 +31,22 @@ CREATE TABLE IF NOT EXISTS answers (
 _ANSWER = (float | None, float, str)
 """Types of `preference`, `confidence` and `details`."""
 COUNTS = ("calls", "tokens", "output_tokens", "seconds")
-"""Details that are numbers, and are added up."""
+"""Details that are numbers, and are summed."""
 Place = tuple[int, int, int, int]
 """Where a segment was cut from: numbers of the environment, the episode and the first step; and its length."""
 Schedule = str | Callable[[float], float]
-"""A function from the part of the sessions that is over, 0 to 1, to a relative number of questions; its
+"""A function from the fraction of the rounds that is over, 0 to 1, to a relative number of questions; its
 "package.module:name"; or "constant"."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
-    """An answer in the file."""
+    """An answer in the file, with its pair, labeler and date."""
 
     pair: str
     """Key of the pair."""
     labeler: str
-    """Identity of the labeler."""
+    """The labeler's `answer_key`."""
     answer: Answer
     date: str
     """When it was given, in UTC, as ISO 8601."""
@@ -54,8 +54,8 @@ class Record:
     """Of this package."""
 
 
-class Asked(NamedTuple):
-    """A pair in the file."""
+class StoredPair(NamedTuple):
+    """A pair in the file: its key, and where its segments were cut from."""
 
     pair: str
     """Its key."""
@@ -66,7 +66,7 @@ class Asked(NamedTuple):
 
 
 class AnswersFile(Database):
-    """Answers about one prompt, in an SQLite file. Several processes of one host may share it.
+    """Stores answers about one prompt in an SQLite file, which processes of one host may share.
 
     >>> with AnswersFile() as file:
     ...     file.records()
@@ -75,7 +75,7 @@ class AnswersFile(Database):
     Args:
         path: The file, made if there is none; None: in memory.
         prompt: The goal, if it is known already; None: that of the first pair.
-        exists: Whether it must be there, with answers about a prompt or without.
+        exists: Whether the file must exist already.
 
     Raises:
         OSError: The file cannot be made.
@@ -90,12 +90,12 @@ class AnswersFile(Database):
 
     @property
     def prompt(self) -> str | None:
-        """The goal that its answers are about; None if it has none."""
-        found = self._read("SELECT text FROM prompt", types=(str,))
-        return found[0][0] if found else None
+        """The goal that the answers are about; None before the first."""
+        rows = self._read("SELECT text FROM prompt", types=(str,))
+        return rows[0][0] if rows else None
 
     def records(self) -> list[Record]:
-        """All answers, oldest first."""
+        """Return all answers, oldest first."""
         columns = "pair, labeler, answered_at, version, preference, confidence, details"
         rows = self._read(
             f"SELECT {columns} FROM answers ORDER BY answered_at, rowid", types=(str, str, str, str, *_ANSWER)
@@ -107,28 +107,28 @@ class AnswersFile(Database):
             ]
 
     def answered(self, labeler: str) -> set[str]:
-        """Keys of the pairs that a labeler has answered or skipped."""
+        """Return the keys of the pairs that a labeler has answered or skipped."""
         return {pair for (pair,) in self._read("SELECT pair FROM answers WHERE labeler = ?", labeler, types=(str,))}
 
-    def asked(self) -> list[Asked]:
-        """All pairs that were answered, and where their segments were cut from."""
+    def pairs(self) -> list[StoredPair]:
+        """Return all pairs that were answered."""
         rows = self._read("SELECT key, views, first, second FROM pairs ORDER BY rowid", types=(str, str, str, str))
         with self._refusing_damage():
-            return [Asked(key, views, *map(_unpack_place, sides)) for key, views, *sides in rows]
+            return [StoredPair(key, views, *map(_unpack_place, sides)) for key, views, *sides in rows]
 
     def find(self, labeler: str, pairs: Sequence[Pair]) -> dict[str, Answer]:
-        """What a labeler has said of pairs, by the pair's key. A ValueError: the file is of another prompt."""
+        """Find a labeler's answers by the keys of pairs. Raises a ValueError if the file is of another prompt."""
         statement = "SELECT preference, confidence, details FROM answers WHERE pair = ? AND labeler = ?"
-        found = dict[str, Answer]()
+        answers = dict[str, Answer]()
         with self._transaction():
             for pair in pairs:
                 self._check_prompt(pair.prompt)
                 for answer in self._read(statement, pair.key, labeler, types=_ANSWER):
-                    found[pair.key] = _unpack(*answer)
-        return found
+                    answers[pair.key] = _unpack(*answer)
+        return answers
 
     def take_back(self, labeler: str, pair: str) -> None:
-        """Forget a labeler's answer about the pair with this key."""
+        """Delete a labeler's answer about the pair with this key."""
         with self._transaction():
             self._connection.execute("DELETE FROM answers WHERE pair = ? AND labeler = ?", (pair, labeler))
 
@@ -137,11 +137,11 @@ class AnswersFile(Database):
         date, details = datetime.now(UTC).isoformat(), json.dumps(answer.details)
         places = ((one.env_index, one.episode_index, one.start, len(one)) for one in (pair.first, pair.second))
         first, second = map(json.dumps, places)
-        given = (pair.key, labeler, date, answer.preference, answer.confidence, details, __version__)
+        row = (pair.key, labeler, date, answer.preference, answer.confidence, details, __version__)
         with self._transaction():
-            asked = (pair.key, pair.views, first, second)
-            self._connection.execute("INSERT OR IGNORE INTO pairs VALUES (?, ?, ?, ?)", asked)
-            self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", given)
+            sides = (pair.key, pair.views, first, second)
+            self._connection.execute("INSERT OR IGNORE INTO pairs VALUES (?, ?, ?, ?)", sides)
+            self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def _check_prompt(self, prompt: str) -> None:
         known = self._connection.execute("SELECT text FROM prompt").fetchone()
@@ -183,7 +183,7 @@ def ask(
     *,
     progress: Callable[[str], None] | None = None,
 ) -> list[Answer | None]:
-    """Ask a labeler about pairs. What is in the file is not asked again.
+    """Ask a labeler about the pairs that the file has no answer to.
 
     Args:
         labeler: As for `resolve_labeler`.
@@ -192,7 +192,7 @@ def ask(
         progress: Called with a line about progress after each answer: calls, tokens, cost and time, where known.
 
     Returns:
-        An answer a pair; None where it was skipped or is not answered: the budget is used up.
+        An answer a pair; None where it was skipped, or the budget is used up.
 
     Raises:
         ValueError: The file is of another prompt.
@@ -202,25 +202,25 @@ def ask(
     if file is None:
         with AnswersFile() as file:
             return ask(labeler, pairs, file, progress=progress)
-    known, answered = file.find(labeler.identity, pairs), dict[str, Answer]()
+    known, answered = file.find(labeler.answer_key, pairs), dict[str, Answer]()
     missing = list({pair.key: pair for pair in pairs if pair.key not in known}.values())
     for number, answer in labeler.answers(missing) if missing else ():
         pair = missing[number]
         if answer is None:
-            file.take_back(labeler.identity, pair.key)
+            file.take_back(labeler.answer_key, pair.key)
             answered.pop(pair.key, None)
             continue
-        file.write(labeler.identity, pair, answer)
+        file.write(labeler.answer_key, pair, answer)
         answered[pair.key] = answer
         if progress is not None:
             progress(describe_progress(list(answered.values()), len(missing), getattr(labeler, "price", None)))
-    found = known | answered
-    answers = (found.get(pair.key) for pair in pairs)
+    known |= answered
+    answers = (known.get(pair.key) for pair in pairs)
     return [None if answer is None or answer.preference is None else answer for answer in answers]
 
 
 def describe_progress(answers: Sequence[Answer], total: int, price: tuple[float, float] | None = None) -> str:
-    """A line about answers so far: "12 of 50 pairs, 1 dropped, 48 calls, 33,120 tokens, $0.012, 1.3 s a call"."""
+    """Summarise the answers so far: "12 of 50 pairs, 1 dropped, 48 calls, 33,120 tokens, $0.012, 1.3 s a call"."""
     sums = {name: sum(answer.details.get(name, 0) for answer in answers) for name in COUNTS}
     parts = [f"{len(answers)} of {total} pairs"]
     dropped = sum("dropped" in answer.details for answer in answers)
@@ -235,8 +235,8 @@ def describe_progress(answers: Sequence[Answer], total: int, price: tuple[float,
     return ", ".join(parts)
 
 
-def plan_sessions(total: int, pairs: int, schedule: Schedule = "constant") -> list[int]:
-    """The number of questions of each session: at least 1, `pairs` on average, and `total` together.
+def plan_rounds(total: int, pairs: int, schedule: Schedule = "constant") -> list[int]:
+    """Divide `total` questions over rounds: at least 1 each, `pairs` on average.
 
     Raises a ValueError if a number is not an integer of at least 1, the schedule is unknown, or returns a number that
     is not finite and positive.
@@ -255,7 +255,7 @@ def plan_sessions(total: int, pairs: int, schedule: Schedule = "constant") -> li
         raise ValueError(f"`schedule` must return finite numbers above 0. Received {weights.tolist()}.")
     ends = np.rint(total * np.cumsum(weights) / weights.sum()).astype(np.int64)
     plan = np.diff(ends, prepend=0)
-    while not plan.all():  # each session has a question
+    while not plan.all():  # each round has a question
         plan[plan.argmin()] += 1
         plan[plan.argmax()] -= 1
     return plan.tolist()

@@ -1,18 +1,18 @@
-"""Answers by a vision-language model behind an OpenAI-compatible server, and what it is asked about a pair."""
+"""EndpointLabeler asks a vision-language model behind an OpenAI-compatible server about pairs."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vlmrm_gym._util.identity import undecisive
+from vlmrm_gym._util.answer_key import UNAFFECTED
 from vlmrm_gym._util.terminal import say
 from vlmrm_gym._util.validation import check_positive_integer, check_size, is_number
-from vlmrm_gym.endpoint.messages import Message, ask_about, encode, without_thinking
+from vlmrm_gym.endpoint.messages import Message, ask_about, encode, strip_reasoning
 from vlmrm_gym.endpoint.options import Options
-from vlmrm_gym.endpoint.session import Asked, Session
+from vlmrm_gym.endpoint.questioner import Question, Questioner
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.preferences.labelers import LabelerSpec
 from vlmrm_gym.preferences.pairs import Answer, Pair
@@ -48,7 +48,7 @@ OPTIONS = Options(
 
 
 def show_pair(prompt: str, images: Sequence[bytes], request: str) -> list[Message]:
-    """Two PNG images, and a request."""
+    """Build a message of two PNG images and a request."""
     shown = [(f"Image {number}:", image) for number, image in enumerate(images, 1)]
     return ask_about(INTRODUCTION.format(prompt=prompt), shown, request)
 
@@ -59,8 +59,8 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
 
     Every pair is asked in both orders, since models prefer one position. With p and q, the probabilities that the
     second is closer as each order has them, the preference is (p + q) / 2 and the confidence 1 - abs(p - q): if the
-    orders contradict each other, the preference is 0.5 and has no weight. What cannot be read as an answer is dropped:
-    the pair has no preference, and is not asked again.
+    orders contradict each other, the preference is 0.5 and has no weight. A pair whose reply is no answer has no
+    preference, and is not asked again.
 
     Raises:
         TypeError: `request` is not a mapping.
@@ -69,15 +69,15 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
 
     stages: Literal[1, 2] = 2
     """2: the model describes the images, and is then asked about its description (RL-VLM-F). 1: it is asked about the
-    images; the preference is the expectation over the answer's tokens, or the mean of `votes` answers if the server
-    gives no log probabilities."""
+    images; the preference is the expectation over the answer's tokens, or over `votes` replies if the server gives no
+    log probabilities."""
     num_frames: int = 1
     """States of a segment in its image, from left to right: the last, and others evenly before it."""
     views: Any = None
     """MuJoCo environments only: own cameras, as `camera` of `VLMReward`; None: those of the pair."""
     size: tuple[int, int] | None = None
     """Height and width at which states are drawn, in pixels; None: as the pair's frames."""
-    price: tuple[float, float] | None = undecisive(None)
+    price: tuple[float, float] | None = field(default=None, metadata=UNAFFECTED)
     """Cost of a million tokens in and out, in dollars, for lines about progress."""
     kind: ClassVar[str] = "endpoint"
 
@@ -99,14 +99,14 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         Raises:
             ValueError: No key.
             ConnectionError: The server cannot be reached, or does not answer in time.
-            RuntimeError: The server answers with an error. What is under way is waited for and yielded before.
+            RuntimeError: The server answers with an error. Pairs under way are waited for and yielded before.
         """
-        session, num_answered = self._session, 0
+        questioner, num_answered = self._questioner, 0
 
         def calls() -> int:
-            return 4 if self.stages == 2 else session.calls(estimates=2)
+            return 4 if self.stages == 2 else questioner.calls(estimates=2)
 
-        for number, answer in session.answer(pairs, calls, self._prepare):
+        for number, answer in questioner.answer(pairs, calls, self._prepare):
             num_answered += 1
             yield number, answer
         if num_answered < len(pairs):
@@ -114,40 +114,40 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
 
     def close(self) -> None:
         """End the connection."""
-        if (session := vars(self).pop("_session", None)) is not None:
-            session.close()
+        if (questioner := vars(self).pop("_questioner", None)) is not None:
+            questioner.close()
 
     def _draw(self, pair: Pair, side: Trajectory) -> np.ndarray:
         wanted = spread(len(side), self.num_frames)
         return montage(pair.draw(side.states[wanted], size=self.size, views=self.views))
 
     @cached_property
-    def _session(self) -> Session:
-        return Session(self, logprobs=self.stages == 1)
+    def _questioner(self) -> Questioner:
+        return Questioner(self, logprobs=self.stages == 1)
 
-    def _prepare(self, pair: Pair) -> Callable[[Asked], Answer]:
+    def _prepare(self, pair: Pair) -> Callable[[Question], Answer]:
         images = self._draw(pair, pair.first), self._draw(pair, pair.second)  # here: renderers are for one thread
-        return lambda asked: self._ask(pair.prompt, images, asked)
+        return lambda question: self._ask(pair.prompt, images, question)
 
-    def _ask(self, prompt: str, images: Sequence[np.ndarray], asked: Asked) -> Answer:
-        """Ask about a pair, in both orders."""
+    def _ask(self, prompt: str, images: Sequence[np.ndarray], question: Question) -> Answer:
+        """Ask about a pair in both orders."""
         orders, files = list[float](), [encode(image) for image in images]
         for order in (files, files[::-1]):
-            prefers_second = self._ask_in_order(prompt, order, asked)
+            prefers_second = self._ask_in_order(prompt, order, question)
             if prefers_second is None:
-                return Answer(preference=None, details={**asked.details, "dropped": "not an answer"})
+                return Answer(preference=None, details={**question.details, "dropped": "not an answer"})
             orders.append(prefers_second if order is files else 1 - prefers_second)
-        details = {**asked.details, "orders": orders}
+        details = {**question.details, "orders": orders}
         return Answer(preference=sum(orders) / 2, confidence=1 - abs(orders[0] - orders[1]), details=details)
 
-    def _ask_in_order(self, prompt: str, files: Sequence[bytes], asked: Asked) -> float | None:
+    def _ask_in_order(self, prompt: str, files: Sequence[bytes], question: Question) -> float | None:
         """The probability that the second of two images is closer to the goal; None if there is no answer."""
-        session = self._session
+        questioner = self._questioner
         if self.stages == 2:
-            described = session.send(show_pair(prompt, files, DESCRIBE), asked)
-            if described.text is None or not (description := without_thinking(described.text)):
+            described = questioner.send(show_pair(prompt, files, DESCRIBE), question)
+            if described.text is None or not (description := strip_reasoning(described.text)):
                 return None
-            question = JUDGE.format(description=description, prompt=prompt) + QUESTION
-            found = OPTIONS.parse(session.send([{"role": "user", "content": question}], asked))
-            return None if found is None else found.value
-        return session.estimate(show_pair(prompt, files, QUESTION), asked, OPTIONS)
+            text = JUDGE.format(description=description, prompt=prompt) + QUESTION
+            answer = OPTIONS.parse(questioner.send([{"role": "user", "content": text}], question))
+            return None if answer is None else answer.value
+        return questioner.estimate(show_pair(prompt, files, QUESTION), question, OPTIONS)

@@ -24,14 +24,14 @@ _SEGMENTS = 128
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
-    """How heads are fitted."""
+    """Options of fitting a head to comparisons."""
 
     epochs: int = 50
     """Passes over the answers."""
     batch_size: int = 64
     """Answers of a gradient step."""
     learning_rate: float = 1e-3
-    """Of Adam."""
+    """Learning rate of Adam."""
     l2: float = 40.0
     """L2 regularisation: half of this times the sum of all squared weights of a network is added to the sum of its
     losses over all answers. So it counts for less, the more answers there are."""
@@ -56,7 +56,7 @@ class FitOptions:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Comparisons:
-    """N answered comparisons of two segments of T states."""
+    """Holds N answered comparisons of two segments of T states."""
 
     features: NDArray[np.float32]
     """float32 (N, 2, T, V, D), of the first and of the second segment."""
@@ -65,7 +65,7 @@ class Comparisons:
     confidences: NDArray[np.float32]
     """float32 (N,): weights, from 0 to 1."""
     held_out: NDArray[np.bool_]
-    """bool (N,): which are not fitted."""
+    """bool (N,): comparisons that are not fitted."""
 
     def __len__(self) -> int:
         return len(self.preferences)
@@ -79,13 +79,13 @@ class Comparisons:
 
     @classmethod
     def concatenate(cls, parts: Sequence["Comparisons"]) -> "Comparisons":
-        """One after the other."""
+        """Concatenate comparisons."""
         columns = [part.arrays() for part in parts]
         return cls(**{name: np.concatenate([column[name] for column in columns]) for name in columns[0]})
 
 
 def preference_logits(rewards: torch.Tensor) -> torch.Tensor:
-    """Log-odds that the second segment is closer to the goal (Bradley-Terry), of rewards (..., 2, T): (...,).
+    """Compute the log-odds that the second segment is closer to the goal (Bradley-Terry), of rewards (..., 2, T).
 
     The rewards of a segment's states add up (Christiano et al. 2017, equation 1).
     """
@@ -94,24 +94,22 @@ def preference_logits(rewards: torch.Tensor) -> torch.Tensor:
 
 
 def _member_rewards(head: PreferenceHead, features: torch.Tensor) -> torch.Tensor:
-    """What each network says of comparisons' states: float32 (N, 2, T, V, D) to (E, N, 2, T)."""
+    """Compute each network's rewards of states, float32 (N, 2, T, V, D): (E, N, 2, T)."""
     return head.members(features.flatten(0, 2)).unflatten(1, features.shape[:3])
 
 
 @torch.no_grad()
 def predict(head: PreferenceHead, features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """A head's log-odds that the second segments are closer, by the mean of its networks, of float32 (N, 2, T, V, D):
-    float32 (N,).
-    """
+    """Compute a head's log-odds, float32 (N,), that the second segments are closer, of features (N, 2, T, V, D)."""
     return preference_logits(_member_rewards(head, torch.from_numpy(features)).mean(0)).numpy()
 
 
 @torch.no_grad()
 def cross_entropy(head: PreferenceHead | None, comparisons: Comparisons) -> tuple[float, float]:
-    """How well a head, the mean of its networks, predicts answers; without one, all pairs are said to be equal.
+    """Measure how well a head, the mean of its networks, predicts answers; None calls all pairs equal.
 
-    Returns the cross-entropy in nats, weighted by confidence, of which one must be above 0; and accuracy: the fraction
-    of the answers other than 0.5 that it orders alike, NaN if there is none.
+    Returns the cross-entropy in nats, weighted by confidence, of which one must be above 0; and the accuracy on
+    answers other than 0.5, NaN if there is none.
     """
     answers, weights = torch.from_numpy(comparisons.preferences), torch.from_numpy(comparisons.confidences)
     logits = torch.zeros(len(comparisons))
@@ -125,7 +123,7 @@ def cross_entropy(head: PreferenceHead | None, comparisons: Comparisons) -> tupl
 
 @torch.no_grad()
 def disagreement(head: PreferenceHead, features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Standard deviation over the networks of the probability that the second is closer (B-Pref), float32 (N,)."""
+    """Compute the networks' standard deviation of the probability that the second is closer (B-Pref): float32 (N,)."""
     probabilities = preference_logits(_member_rewards(head, torch.from_numpy(features))).sigmoid()
     return probabilities.std(0, correction=0).numpy()
 
@@ -149,8 +147,8 @@ def fit(
         orders = torch.stack([torch.randperm(len(fitted), generator=generator) for _ in range(head.ensemble)])
         loss_sum = 0.0
         for rows in orders.split(options.batch_size, dim=1):  # (E, B): other comparisons for each network
-            own = features[rows].flatten(1, 3)  # (E, B * 2 * T, V, D)
-            rewards = head.members(own).unflatten(1, (rows.shape[1], *features.shape[1:3]))
+            states_of_rows = features[rows].flatten(1, 3)  # (E, B * 2 * T, V, D)
+            rewards = head.members(states_of_rows).unflatten(1, (rows.shape[1], *features.shape[1:3]))
             losses = F.binary_cross_entropy_with_logits(preference_logits(rewards), answers[rows], reduction="none")
             penalty = sum(weight.square().sum() for weight in head.weights) * (options.l2 / 2 / len(fitted))
             loss = (weights[rows] * losses).mean(1).sum()
@@ -164,7 +162,7 @@ def fit(
 
 
 class Verdict(NamedTuple):
-    """Whether a new head replaces the old one."""
+    """The decision whether a new head replaces the old one, and why."""
 
     accepted: bool
     reason: str
@@ -176,7 +174,7 @@ class Verdict(NamedTuple):
 
 
 def find_obstacle(comparisons: Comparisons, options: FitOptions) -> str | None:
-    """Why nothing can be learned from these comparisons; None if nothing is in the way."""
+    """Say why no head can be fitted to these comparisons; None if one can."""
     count, held_out = len(comparisons), int(comparisons.held_out.sum())
     if count - held_out < options.min_answers or not held_out:
         return f"There are too few answers: {count - held_out} to fit, {held_out} held out."
@@ -216,22 +214,22 @@ def fit_answers(
     options: FitOptions,
     seed: int,
 ) -> tuple[PreferenceHead, Verdict, dict[str, Any]]:
-    """Fit a head to answers that have a preference, about pairs of segments of one length: `vlmrm-gym fit`.
+    """Fit a head to answers about pairs of segments of one length: `vlmrm-gym fit`.
 
-    All answers about a pair are held out, or none. `encode` makes features, float32 (N, V, D), of N states; the model's
-    `fingerprint` goes into the head. Returns the head; whether it predicts the held-out answers better than chance; and
-    figures that JSON can hold.
+    Every answer has a preference. All answers about a pair are held out, or none. `encode` makes features, float32
+    (N, V, D), of N states; the model's `fingerprint` goes into the head. Returns the head; whether it predicts the
+    held-out answers better than chance; and figures that JSON can hold.
     """
     numbers = {pair.key: number for number, pair in enumerate(pairs)}
     rows = np.array([numbers[record.pair] for record in records])
     order = np.random.default_rng(seed).permutation(len(pairs))
-    asked = Comparisons(
+    comparisons = Comparisons(
         features=np.empty((len(records), 0), dtype=np.float32),
         preferences=np.array([record.answer.preference for record in records], dtype=np.float32),
         confidences=np.array([record.answer.confidence for record in records], dtype=np.float32),
         held_out=np.isin(rows, order[: round(options.held_out * len(pairs))]),
     )
-    if (obstacle := find_obstacle(asked, options)) is not None:
+    if (obstacle := find_obstacle(comparisons, options)) is not None:
         raise InputError(f"The answers cannot be fitted. {obstacle} Ask about more pairs.")
     if len(lengths := {len(side) for pair in pairs for side in (pair.first, pair.second)}) > 1:
         raise InputError(f"All segments must have the same length. Received answers about {sorted(lengths)} states.")
@@ -239,7 +237,7 @@ def fit_answers(
     parts = [encode(States.concatenate(sides[i : i + _SEGMENTS])) for i in range(0, len(sides), _SEGMENTS)]
     features = np.concatenate(parts)
     features = features.reshape(len(pairs), 2, -1, *features.shape[1:])
-    comparisons = replace(asked, features=features[rows])
+    comparisons = replace(comparisons, features=features[rows])
     shape = features.shape[3:]
     head = PreferenceHead(
         shape,
@@ -252,11 +250,11 @@ def fit_answers(
     loss = fit(head, comparisons, features.reshape(-1, *shape), options, seed)
     verdict = judge(head, None, comparisons, options)
     held_out = comparisons[comparisons.held_out]
-    said = predict(head, held_out.features)
+    logits = predict(head, held_out.features)
     measured = {
         "answers": len(held_out),
         "accuracy": verdict.held_out_accuracy,
-        "accuracy_by_grade": agreement(said, grade_differences(pairs)[rows][comparisons.held_out]),
+        "accuracy_by_grade": agreement(logits, grade_differences(pairs)[rows][comparisons.held_out]),
         "cross_entropy": verdict.held_out_loss,
         "cross_entropy_of_chance": math.log(2),
     }

@@ -1,13 +1,13 @@
-"""Answers by a person, on a page in the browser."""
+"""HumanLabeler shows pairs to people on a page in the browser."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
 from gymnasium.error import DependencyNotInstalled
 
-from vlmrm_gym._util.identity import undecisive
+from vlmrm_gym._util.answer_key import UNAFFECTED
 from vlmrm_gym._util.terminal import say
 from vlmrm_gym._util.validation import check_integer, check_size, is_number
 from vlmrm_gym.preferences.labelers import LabelerSpec
@@ -20,16 +20,16 @@ class HumanLabeler(LabelerSpec):
     """Shows pairs to people: two short clips side by side, on a page of this computer that only its address opens.
 
     The address is printed when there is something to answer. Several tabs may be open: each has pairs of its own. Undo
-    brings the tab's last pair back, as long as the session has others that wait.
+    brings the tab's last pair back, as long as the round has others that wait.
     """
 
-    port: int = undecisive(0)
+    port: int = field(default=0, metadata=UNAFFECTED)
     """The page's port; 0: a free one."""
     name: str = ""
-    """Who answers: answers of different people are kept apart."""
-    fps: float = undecisive(15.0)
+    """The annotator's name: answers of different people are kept apart."""
+    fps: float = field(default=15.0, metadata=UNAFFECTED)
     """States a second in clips."""
-    size: tuple[int, int] | None = undecisive(None)
+    size: tuple[int, int] | None = field(default=None, metadata=UNAFFECTED)
     """Height and width at which states are drawn, in pixels; None: as the pair's frames."""
     kind: ClassVar[str] = "human"
 
@@ -47,7 +47,7 @@ class HumanLabeler(LabelerSpec):
         return self._page.address
 
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer | None]]:
-        """Show pairs until all are answered. None takes the pair's answer back. Raises as `address` and `Page.ask`."""
+        """Show pairs until all are answered; None takes a pair's answer back. Raises as `address` and `Page.ask`."""
         say(f"{len(pairs)} pairs wait for your answers: {self.address}")
         yield from self._page.ask(
             pairs, lambda pair, side: encode_clip(pair.draw(side.states, size=self.size), self.fps)

@@ -1,7 +1,6 @@
-"""Labelers, which say which of two segments is closer to the goal, and their specifications. Imports no torch."""
+"""Labelers say which of two segments is closer to the goal. Imports no torch."""
 
 import difflib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
@@ -10,7 +9,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from vlmrm_gym._util.identity import deciding_fields
+from vlmrm_gym._util.answer_key import answer_key
 from vlmrm_gym._util.validation import check_fraction, check_integer, is_number
 from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.rewards.own import find_callable
@@ -26,37 +25,37 @@ LABELERS: Mapping[str, str] = {
 
 @runtime_checkable
 class Labeler(Protocol):
-    """Answers pairs. One's own may be a frozen dataclass, so that files can name it; see `LabelerSpec`."""
+    """Answers pairs. A user's labeler that files can name is a frozen dataclass; see `LabelerSpec`."""
 
     @property
-    def identity(self) -> str:
-        """Everything that decides its answers, as a text: answers in a file are found again by it."""
+    def answer_key(self) -> str:
+        """A string of everything that affects the answers: stored answers are found again by it."""
         ...
 
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer | None]]:
-        """Answer pairs: (number of the pair, answer), in any order, as they come.
+        """Answer pairs; yields (number of the pair, answer) in any order.
 
-        A pair may come again: with another answer, which replaces the former, or None, which takes it back. Pairs that
-        never come stay unanswered.
+        A pair may come again, with an answer that replaces the former, or None, which takes it back. Pairs that never
+        come stay unanswered.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelerSpec:
-    """Base of labelers that are their own specification: frozen dataclasses, which files can hold.
+    """Base class of labelers that files can hold: frozen dataclasses.
 
-    What such a labeler keeps while it works (a connection, a model) is neither copied nor pickled with it.
+    Connections and models that a labeler opens are neither copied nor pickled with it.
     """
 
     kind: ClassVar[str]
 
     @property
-    def identity(self) -> str:
-        """`kind`, and the fields that decide answers, as JSON."""
-        own = f"{type(self).__module__}:{type(self).__qualname__}"
-        kind = next((kind for kind, path in LABELERS.items() if path == own), own)
-        return json.dumps({"kind": kind, **deciding_fields(self)}, sort_keys=True)
+    def answer_key(self) -> str:
+        """`kind` and the fields that affect answers, as JSON."""
+        path = f"{type(self).__module__}:{type(self).__qualname__}"
+        kind = next((kind for kind, known in LABELERS.items() if known == path), path)
+        return answer_key(self, kind=kind)
 
     def __getstate__(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(self)}
@@ -68,16 +67,16 @@ class GroundTruthLabeler(LabelerSpec):
 
     A pair with a sum that is NaN is skipped: nothing can be said of it.
 
-    The faults are those of B-Pref's teachers (Lee et al., 2021, arXiv 2111.03026). A fault depends on `seed` and the
-    pair alone: not on the order in which pairs are asked.
+    Label noise is that of B-Pref's teachers (mistake, skip, equal, stochastic, myopic: Lee et al., 2021, arXiv
+    2111.03026). It depends on `seed` and the pair alone, not on the order in which pairs are asked.
 
-    >>> GroundTruthLabeler(mistakes=0.1, seed=7).mistakes
+    >>> GroundTruthLabeler(mistake_rate=0.1, seed=7).mistake_rate
     0.1
     """
 
-    mistakes: float = 0.0
-    """Fraction of the answers that are turned around; those that are equal stay."""
-    skips: float = 0.0
+    mistake_rate: float = 0.0
+    """Fraction of the answers that are flipped; those that are equal stay."""
+    skip_rate: float = 0.0
     """Fraction of the pairs that are skipped, drawn at random. (B-Pref's teacher skips pairs whose returns are both low
     for the policy of the moment: its answers depend on when it is asked.)"""
     equal: float = 0.0
@@ -85,16 +84,17 @@ class GroundTruthLabeler(LabelerSpec):
     temperature: float = 0.0
     """0: the higher sum is always preferred. Above: the second is preferred with the probability
     sigmoid((second - first) / temperature), B-Pref's stochastic teacher with beta = 1 / temperature."""
-    myopia: float = 1.0
-    """Factor by which each earlier state of a segment counts less than the next, above 0; 1: all count the same."""
+    gamma: float = 1.0
+    """Discount of a myopic teacher, above 0: each state of a segment weighs `gamma` times the next; 1: all weigh
+    the same."""
     seed: int = 0
     kind: ClassVar[str] = "ground_truth"
 
     def __post_init__(self) -> None:
-        for name in ("mistakes", "skips", "myopia"):
+        for name in ("mistake_rate", "skip_rate", "gamma"):
             check_fraction(name, getattr(self, name))
-        if self.myopia == 0:
-            raise ValueError("`myopia` must be above 0: only 1 counts all states the same. Received 0.")
+        if self.gamma == 0:
+            raise ValueError("`gamma` must be above 0; 1 weighs all states the same. Received 0.")
         for name in ("equal", "temperature"):
             value = getattr(self, name)
             if not is_number(value) or not 0 <= value < np.inf:
@@ -108,21 +108,21 @@ class GroundTruthLabeler(LabelerSpec):
 
     def _answer(self, pair: Pair) -> Answer:
         values = pair.grades or (pair.first.task_rewards, pair.second.task_rewards)
-        first, second = (float(one @ self.myopia ** np.arange(len(one))[::-1]) for one in values)
+        first, second = (float(one @ self.gamma ** np.arange(len(one))[::-1]) for one in values)
         difference = second - first
         skip, choice, mistake = np.random.default_rng([self.seed, int(pair.key, 16)]).random(3)
-        if skip < self.skips or np.isnan(difference):
+        if skip < self.skip_rate or np.isnan(difference):
             return Answer(preference=None)
         if abs(difference) <= self.equal:
             return Answer(preference=0.5)
         prefers_second = difference > 0
         if self.temperature:
             prefers_second = choice < 0.5 * (1 + np.tanh(0.5 * difference / self.temperature))  # the sigmoid
-        return Answer(preference=float(prefers_second != (mistake < self.mistakes)))
+        return Answer(preference=float(prefers_second != (mistake < self.mistake_rate)))
 
 
 class CallableLabeler:
-    """A function as a labeler.
+    """Wraps a function as a labeler.
 
     Args:
         function: From pairs to an iterable of as many answers: numbers from 0 (the first is closer to the goal) to 1
@@ -133,7 +133,7 @@ class CallableLabeler:
         self.function = function
 
     @property
-    def identity(self) -> str:
+    def answer_key(self) -> str:
         """The function's name, "package.module:function": answers of an earlier version of it are found, too.
 
         Of an object, that of its class; of a `functools.partial`, also its arguments.
@@ -157,12 +157,12 @@ class CallableLabeler:
         if number + 1 != len(pairs):
             raise ValueError(
                 f"`labeler` must return an answer for each of {len(pairs)} pairs. Received {number + 1} answers from "
-                f"{self.identity}."
+                f"{self.answer_key}."
             )
 
 
 def resolve_labeler(labeler: Any) -> Labeler:
-    """The labeler that a value describes.
+    """Make the labeler that a value describes.
 
     Args:
         labeler: A labeler, such as `GroundTruthLabeler()`; its mapping form; a name of `LABELERS`;
@@ -189,21 +189,21 @@ def resolve_labeler(labeler: Any) -> Labeler:
 
 
 def _from_mapping(values: Mapping[str, Any]) -> Labeler:
-    """The labeler of this kind, with these fields. `name` is another word for `kind`."""
+    """Make a labeler of a mapping's `kind` (or `name`) and fields."""
     settings = dict(values)
     kind = settings.pop("kind", None) or settings.pop("name", None)
     if isinstance(kind, str) and kind in LABELERS:
-        found = resolve_name(LABELERS[kind])
+        target = resolve_name(LABELERS[kind])
     elif isinstance(kind, str) and ":" in kind:
-        found = find_callable(kind, "labeler")
+        target = find_callable(kind, "labeler")
     else:
         kinds = ", ".join(map(repr, LABELERS))
         meant = "".join(f" Did you mean {near!r}?" for near in difflib.get_close_matches(str(kind), LABELERS, 1))
         raise ValueError(f'`labeler` must be one of {kinds}, or "package.module:attribute". Received {kind!r}.{meant}')
-    if not isinstance(found, type):
+    if not isinstance(target, type):
         if settings:
             raise TypeError(f"`labeler`: {kind!r} is a function, and takes no settings. Received {settings!r}.")
-        return resolve_labeler(found)
-    if is_dataclass(found):
-        check_names(f"a field of the labeler {kind!r}", settings, [one.name for one in fields(found)])
-    return resolve_labeler(found(**settings))
+        return resolve_labeler(target)
+    if is_dataclass(target):
+        check_names(f"a field of the labeler {kind!r}", settings, [one.name for one in fields(target)])
+    return resolve_labeler(target(**settings))

@@ -1,4 +1,4 @@
-"""Learns a head while an agent collects episodes: choose pairs, ask, fit, decide. Needs no RL library."""
+"""PreferenceLearner learns a head while an agent collects episodes. Needs no RL library."""
 
 import io
 import json
@@ -37,29 +37,28 @@ from vlmrm_gym.tasks import REGISTERED
 
 Sampling = Literal["uniform", "disagreement"]
 POOL = 4
-"""Segments that a session draws from the log, a pair: pairs are made of them, and heads are standardised with them."""
+"""Segments that a round draws from the log for each pair: to choose pairs from, and to standardise heads with."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Session:
-    """What a session asked, and what came of it."""
+class Round:
+    """Pairs that were asked in one round, their answers, and the verdict on the head fitted to them."""
 
     number: int
     """From 1."""
     pairs: Sequence[Pair]
-    """What was asked."""
     answers: Sequence[Answer | None]
-    """What was answered; None: it was skipped, or the budget is used up."""
+    """The answers; None where a pair was skipped, or the budget is used up."""
     verdict: Verdict
     """Whether there is a new head, and why."""
     scalars: dict[str, float]
-    """What is worth logging, by name."""
+    """Figures to log, by name."""
 
 
 class PreferenceLearner:
-    """Learns the head of vector environments from comparisons of what their episode log has.
+    """Learns the head of vector environments from comparisons of segments in their episode log.
 
-    Whoever calls `session` relabels the replay buffer afterwards: `buffer.relabel(envs.head)`.
+    The caller of `run_round` relabels the replay buffer afterwards: `buffer.relabel(envs.head)`.
 
     Args:
         envs: Vector environments with a `Preference` that is yet to be learned.
@@ -67,9 +66,8 @@ class PreferenceLearner:
         segment_length: States of a segment, T, whose rewards add up.
         sampling: How pairs are chosen: "uniform", or "disagreement": of many candidates those about which the networks
             disagree most.
-        candidates: How many times as many candidates as pairs.
-        half_life: Prefer newer states: their weight halves with every so many steps that came after them. None: all
-            count the same.
+        candidates: Candidates for each pair.
+        half_life: Steps after which a state's weight in sampling has halved. None: all weigh the same.
         fit: How heads are fitted.
         answers: File of answers, so that nothing is asked twice: an `AnswersFile` or a path; None: in memory.
         grade: How near states are to the goal, from float64 (N, S) to (N,), for labelers that ask no one, and for
@@ -78,9 +76,9 @@ class PreferenceLearner:
 
     Attributes:
         answers: The `AnswersFile`. Whoever is done with the learner may close it.
-        comparisons: The answered ones; None before the first.
-        num_sessions: How many there have been.
-        num_questions: How many pairs have been asked.
+        comparisons: The answered comparisons; None before the first.
+        num_rounds: Number of rounds so far.
+        num_questions: Number of pairs asked so far.
 
     Raises:
         ValueError: `envs` have another reward, or a parameter is out of its range.
@@ -130,14 +128,14 @@ class PreferenceLearner:
         drawn = {"draw": self._scorer.frames, "grade": grade or grade_of_task(task), "views": views}
         self._make_pair = partial(Pair, prompt=self.specification.prompt, **drawn)
         self.comparisons: Comparisons | None = None
-        self.num_sessions = self.num_questions = 0
+        self.num_rounds = self.num_questions = 0
 
     @property
     def head(self) -> PreferenceHead | None:
         """The newest head; None: there is none yet."""
         return self.newest.head  # pyright: ignore[reportReturnType]
 
-    def session(self, count: int, progress: Callable[[str], None] | None = None) -> Session:
+    def run_round(self, count: int, progress: Callable[[str], None] | None = None) -> Round:
         """Ask about pairs, fit a head to all answers so far, and use it from now on if it is no worse.
 
         Args:
@@ -159,8 +157,8 @@ class PreferenceLearner:
             self._rng.bit_generator.state = before
             raise
         self._add(features, answers)
-        answered = self.answers.answered(self.labeler.identity)  # not all, if the budget is used up
-        self.num_sessions += 1
+        answered = self.answers.answered(self.labeler.answer_key)  # not all, if the budget is used up
+        self.num_rounds += 1
         self.num_questions += sum(pair.key in answered for pair in pairs)
         scalars = {"questions": float(self.num_questions)}
         verdict, truth = self._learn(logged, scalars), grade_differences(pairs)
@@ -171,15 +169,15 @@ class PreferenceLearner:
         if self.head is not None:
             scalars["head_accuracy"] = agreement(fitting.predict(self.head, features), truth)
         scalars = {name: value for name, value in scalars.items() if not np.isnan(value)}
-        return Session(number=self.num_sessions, pairs=pairs, answers=answers, verdict=verdict, scalars=scalars)
+        return Round(number=self.num_rounds, pairs=pairs, answers=answers, verdict=verdict, scalars=scalars)
 
     def _choose(self, count: int) -> tuple[list[Pair], NDArray[np.float32], NDArray[np.float32]]:
-        """Pairs, their features, float32 (count, 2, T, V, D), and features of states of the log, float32 (N, V, D)."""
+        """Choose pairs: returns them, their features (count, 2, T, V, D), and features of logged states (N, V, D)."""
         length = self.segment_length
         available = sum(max(0, len(episode) - length + 1) for episode in self.log.episodes)
         if available and 2 * count > available:
             raise ValueError(
-                f"A session must have at most half as many pairs as the log has segments of {length}, {available}. "
+                f"A round must have at most half as many pairs as the log has segments of {length}, {available}. "
                 f"Received {count} pairs. Ask about fewer, or later."
             )
         pool = self.log.sample(POOL * count, length, seed=self._rng, half_life=self._half_life)
@@ -201,14 +199,14 @@ class PreferenceLearner:
         return pairs, features[sides], features.reshape(-1, *features.shape[2:])
 
     def _add(self, features: NDArray[np.float32], answers: Sequence[Answer | None]) -> None:
-        """Add what was answered to the comparisons. A part of it is held out."""
+        """Add answered pairs to the comparisons, and hold out a part of them."""
         held_out = self._rng.random(len(answers)) < self.fit_options.held_out
-        given = {i: answer for i, answer in enumerate(answers) if answer is not None}
+        answered = {i: answer for i, answer in enumerate(answers) if answer is not None}
         new = Comparisons(
-            features=features[list(given)],
-            preferences=np.array([answer.preference for answer in given.values()], dtype=np.float32),
-            confidences=np.array([answer.confidence for answer in given.values()], dtype=np.float32),
-            held_out=held_out[list(given)],
+            features=features[list(answered)],
+            preferences=np.array([answer.preference for answer in answered.values()], dtype=np.float32),
+            confidences=np.array([answer.confidence for answer in answered.values()], dtype=np.float32),
+            held_out=held_out[list(answered)],
         )
         self.comparisons = new if self.comparisons is None else Comparisons.concatenate([self.comparisons, new])
 
@@ -218,11 +216,11 @@ class PreferenceLearner:
         if (obstacle := fitting.find_obstacle(self.comparisons, self.fit_options)) is not None:
             rest = "There is no head yet." if self.head is None else "The old head stays."
             return Verdict(False, f"{obstacle} {rest}")
-        own = self.specification
-        size = {"ensemble": own.ensemble, "hidden_size": own.hidden_size, "seed": self._seed + self.num_sessions}
-        texts: Any = {"fingerprint": self.newest.fingerprint, "prompt": own.prompt}
+        reward = self.specification
+        size = {"ensemble": reward.ensemble, "hidden_size": reward.hidden_size, "seed": self._seed + self.num_rounds}
+        texts: Any = {"fingerprint": self.newest.fingerprint, "prompt": reward.prompt}
         new = PreferenceHead(self.comparisons.features.shape[3:], **size, **texts)
-        scalars["loss"] = fitting.fit(new, self.comparisons, logged, self.fit_options, self._seed + self.num_sessions)
+        scalars["loss"] = fitting.fit(new, self.comparisons, logged, self.fit_options, self._seed + self.num_rounds)
         scalars["disagreement"] = float(fitting.disagreement(new, self.comparisons.features).mean())
         verdict = judge(new, self.head, self.comparisons, self.fit_options)
         if verdict.accepted:
@@ -230,7 +228,7 @@ class PreferenceLearner:
         return verdict
 
     def save(self, file: str | Path | IO[bytes]) -> None:
-        """Write all that the next sessions depend on, atomically to a path or into an open file.
+        """Write the state of the learner, atomically to a path or into an open file.
 
         That is comparisons, head, generator and log. Answers that are not fitted yet are in their own file only.
         """
@@ -240,7 +238,7 @@ class PreferenceLearner:
             self._write(file)
 
     def _write(self, file: Path | IO[bytes]) -> None:
-        known = {"num_sessions": self.num_sessions, "num_questions": self.num_questions, "version": self.newest.version}
+        known = {"num_rounds": self.num_rounds, "num_questions": self.num_questions, "version": self.newest.version}
         known |= {"generator": self._rng.bit_generator.state, **self._identity}
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr("learner.json", json.dumps(known))
@@ -254,12 +252,12 @@ class PreferenceLearner:
 
     @property
     def _identity(self) -> dict[str, Any]:
-        """What a learner that is loaded must have in common with the one that was saved."""
-        own = {"prompt": self.specification.prompt, "segment_length": self.segment_length}
-        return {**own, "fingerprint": self.newest.fingerprint}
+        """Values that a saved learner and the one that loads it must share."""
+        values = {"prompt": self.specification.prompt, "segment_length": self.segment_length}
+        return {**values, "fingerprint": self.newest.fingerprint}
 
     def load(self, file: str | Path | IO[bytes]) -> None:
-        """Continue with what `save` wrote. Call this before the environments step: the head makes their rewards.
+        """Continue from a saved learner. Call this before the environments step: the head makes their rewards.
 
         Raises:
             FileNotFoundError: There is no such file.
@@ -280,12 +278,12 @@ class PreferenceLearner:
             for name, value in self._identity.items():
                 if known[name] != value:
                     raise ValueError(f"its {name} is {known[name]!r}, and here it is {value!r}")
-            counts = int(known["num_sessions"]), int(known["num_questions"]), int(known["version"])
+            counts = int(known["num_rounds"]), int(known["num_questions"]), int(known["version"])
             self.log.load(log)
         except FileNotFoundError:
             raise
         except Exception as error:  # zipfile raises many of damaged files
             name = repr(str(file)) if isinstance(file, str | Path) else "`file`"
             raise ValueError(f"{name} must be what PreferenceLearner.save wrote here: {error}.") from error
-        self.num_sessions, self.num_questions, self.newest.version = counts
+        self.num_rounds, self.num_questions, self.newest.version = counts
         self.newest.head, self.comparisons, self._rng = head, comparisons, generator

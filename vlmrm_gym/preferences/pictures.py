@@ -12,7 +12,7 @@ from vlmrm_gym.endpoint.messages import encode
 from vlmrm_gym.preferences.pairs import Answer, Pair, grade_differences
 
 if TYPE_CHECKING:
-    from vlmrm_gym.preferences.learner import Session
+    from vlmrm_gym.preferences.learner import Round
 
 Frames = NDArray[np.uint8]
 """All views of successive states, uint8 (T, V, H, W, 3)."""
@@ -59,13 +59,13 @@ def encode_clip(frames: Frames, fps: float) -> bytes:
     return stream.getvalue()
 
 
-def write_session(session: "Session", path: Path) -> None:
-    """Write a picture of a session's first pairs, in rows; the first segment of each is on the left.
+def write_round(outcome: "Round", path: Path) -> None:
+    """Write a picture of a round's first pairs, in rows; the first segment of each is on the left.
 
     What was preferred has a green frame, or a red one if the grade prefers the other. Sides that were said to be equal
     have grey ones, and those of a pair that was not answered none.
     """
-    rows = zip(session.pairs[:MAX_PAIRS], session.answers, strict=False)
+    rows = zip(outcome.pairs[:MAX_PAIRS], outcome.answers, strict=False)
     gap = ((0, 2 * BORDER), (0, 4 * BORDER), (0, 0))
     drawn = [np.pad(_draw(pair, answer), gap, constant_values=255) for pair, answer in rows]
     columns = min(len(drawn), max(1, MAX_WIDTH // drawn[0].shape[1]))

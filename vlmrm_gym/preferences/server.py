@@ -1,4 +1,4 @@
-"""The page on which people answer: a server on the loopback, which hands out pairs to tabs."""
+"""Serves the page on which people answer: a server on the loopback hands out pairs to tabs."""
 
 import asyncio
 import secrets
@@ -24,7 +24,7 @@ from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.trajectory import Trajectory
 
 LEASE = 60.0
-"""Seconds after which a tab that has nothing else may show the pair of another, and that a clip may take."""
+"""Seconds after which a tab without pairs may show the pair of another, and that a clip may take."""
 MAX_BODY, MAX_CONNECTIONS, PATIENCE = 65_536, 64, 10.0
 """Bytes of a request, connections at a time, and seconds that each has to send a request."""
 ACTIONS = {"next": {"tab"}, "undo": {"tab"}, "leave": {"tab"}, "answer": {"tab", "pair", "choice"}}
@@ -42,7 +42,7 @@ class _Item:
 
 
 class Page:
-    """The server, in a thread. It answers nothing without its token. An OSError says that the port is in use."""
+    """Runs the server in a thread; requests need its token. An OSError says that the port is in use."""
 
     def __init__(self, port: int) -> None:
         self._items, self._is_asking, self._prompt, self._events = list[_Item](), False, "", SimpleQueue[Any]()
@@ -92,13 +92,13 @@ class Page:
                     event[1].cancel()
 
     def close(self) -> None:
-        """End the server. Who waits for answers gets an error."""
+        """End the server; `ask` raises a RuntimeError."""
         self._server.should_exit = self._server.force_exit = True
         self._thread.join(5)
         self._events.put(None)
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
-        """Refuse what came by another name of this computer, or from another site."""
+        """Refuse requests to another name of this computer, or from another site."""
         headers = Request(scope).headers
         host, origins = headers.get("host"), headers.getlist("origin")
         allowed = host in self._hosts and origins in ([], [f"http://{host}"])
@@ -116,13 +116,13 @@ class Page:
 
     async def _act(self, request: Request) -> Response:
         action = request.url.path.rpartition("/")[2]
-        said, now = await _read(request, ACTIONS[action]), time.monotonic()
-        tab, waiting = said["tab"], self._waiting()
+        message, now = await _read(request, ACTIONS[action]), time.monotonic()
+        tab, waiting = message["tab"], self._waiting()
         mine = [item for item in self._items if item.answered_by == tab]
         for item in waiting:
-            if item.id == said.get("pair"):  # the first answer counts
+            if item.id == message.get("pair"):  # the first answer counts
                 seconds, item.answered_by, item.tab, item.since = round(now - item.since, 3), tab, "", now
-                self._events.put((item.number, Answer(preference=said["choice"], details={"seconds": seconds})))
+                self._events.put((item.number, Answer(preference=message["choice"], details={"seconds": seconds})))
         if action == "undo" and mine and waiting:  # as long as others wait
             self._leave(tab)
             item = max(mine, key=lambda one: one.since)
@@ -142,7 +142,7 @@ class Page:
                 item.tab, item.since = "", 0.0
 
     def _next(self, tab: str, now: float) -> dict[str, Any]:
-        """What a tab shows now: its own, else the first that no tab shows, else one that another has shown for long."""
+        """Choose a tab's pair: its own, else one that no tab shows, else one that another has shown for long."""
         free = [item for item in self._waiting() if item.tab in ("", tab) or now - item.since > LEASE]
         shown = min(free, key=lambda item: (item.tab != tab, item.tab != "", item.since), default=None)
         if shown is not None:
@@ -156,22 +156,23 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 async def _read(request: Request, fields: set[str]) -> dict[str, Any]:
-    """What a request says. Raises a TimeoutError, or a ValueError unless it is these fields, of their types."""
+    """Read a request's JSON. Raises a TimeoutError, or a ValueError unless it has these fields, of their types."""
     body, types = b"", {"tab": (str,), "pair": (str,), "choice": (int, float, type(None))}
     async with asyncio.timeout(PATIENCE):
         async for part in request.stream():
             if len(body := body + part) > MAX_BODY:
                 raise HTTPException(413, headers={"Connection": "close"})
-    said = parse_json(body)
-    if not isinstance(said, dict) or set(said) != fields or any(type(said[name]) not in types[name] for name in fields):
+    message = parse_json(body)
+    is_valid = isinstance(message, dict) and set(message) == fields
+    if not is_valid or any(type(message[name]) not in types[name] for name in fields):
         raise ValueError(f"A request must have the fields {fields}.")
-    if not 0 < len(said["tab"]) <= 64 or said.get("choice") not in (0, 0.5, 1, None):
+    if not 0 < len(message["tab"]) <= 64 or message.get("choice") not in (0, 0.5, 1, None):
         raise ValueError("`tab` must have 1 to 64 characters, and `choice` must be 0, 0.5, 1 or null.")
-    return said
+    return message
 
 
 class _Connection(H11Protocol):
-    """Closed if there are too many, or if it sends no request: uvicorn's own limits begin with a complete one."""
+    """Closes itself if there are too many, or if no request comes: uvicorn's own limits begin with a complete one."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)

@@ -52,7 +52,7 @@ _SIGNALS = {
 
 
 class IsolatedProgram:
-    """A program in a process of its own: without files, network and other processes, and with limits. Linux only.
+    """Runs a program in a process without files, network and other processes, and with limits. Linux only.
 
     The process is replaced after each error, so that nothing of it is left. It ends with the thread that started it at
     the latest; the next call then starts another one.
@@ -127,7 +127,7 @@ class IsolatedProgram:
 
 
 class _Failed(Exception):
-    """What ended a call: in our words, and in the program's own."""
+    """A call failed; the message is ours, `said` the program's own."""
 
     def __init__(self, what: str, said: str = "") -> None:
         super().__init__(what)
@@ -135,12 +135,12 @@ class _Failed(Exception):
 
     @classmethod
     def by(cls, kind: bytes, payload: bytes) -> "_Failed":
-        """The failure that a record says, or is."""
+        """Make the failure of a record."""
         return cls("", payload[:MAX_TEXT].decode(errors="replace")) if kind == b"e" else cls(_NO_ANSWER)
 
 
 class _Process:
-    """An isolated process, its pipes and its shared memory."""
+    """Owns an isolated process, its pipes and its shared memory."""
 
     subtasks: tuple[str, ...] = ()
 
@@ -178,11 +178,11 @@ class _Process:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is dead, or is about to be killed by the kernel: see `sandbox.die_with_parent`."""
+        """Whether the process is dead, or is about to be killed by the kernel: see `sandbox.die_with_parent`."""
         return self._child.poll() is not None or not self._thread.is_alive()
 
     def send(self, frames: NDArray[Any], memory: bytes | None) -> None:
-        """Have it answer for frames that fit into the region. Raises `_Failed`."""
+        """Send frames that fit into the region. Raises `_Failed`."""
         self._region[: frames.nbytes].view(frames.dtype).reshape(frames.shape)[...] = frames
         used = time.clock_gettime((~self._child.pid << 3) | 2)  # clock_getcpuclockid(3)
         seconds = int(used + SECONDS * len(frames)) + 1
@@ -202,7 +202,7 @@ class _Process:
                 raise _Failed(self._how_it_ended()) from None
 
     def receive(self, seconds: float) -> tuple[bytes, bytes]:
-        """The next record: a letter and its bytes. Raises `_Failed` if there is none in time."""
+        """Receive the next record: a letter and its bytes. Raises `_Failed` if there is none in time."""
         kind, size = HEADER.unpack(self._take(HEADER.size, until := time.monotonic() + seconds, seconds))
         if size > MAX_REMEMBERED:
             raise _Failed(_NO_ANSWER)
@@ -234,7 +234,7 @@ class _Process:
         return os.pread(self._log.fileno(), 2_000, max(0, size - 2_000)).decode(errors="replace").strip()
 
     def close(self) -> None:
-        """Kill it, and wait until it has ended. A thread that waits for it is told so."""
+        """Kill the process, and wait until it has ended."""
         self._child.kill()
         self._child.wait()
 

@@ -1,4 +1,4 @@
-"""What a verification found: which episodes complete a program, and which break the rules."""
+"""Results of a verification: which episodes complete a program, and which break the rules."""
 
 import json
 from collections import Counter
@@ -49,7 +49,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What episodes of one kind made of the program."""
+    """A row of the table: how often episodes of one kind complete the program."""
 
     behaviour: str
     """What they are: the behaviour, or what was made of the experts' episodes."""
@@ -60,7 +60,7 @@ class Row:
     subtasks: tuple[float, ...]
     """The same for each sub-task. Of a function: the share of frames that get the threshold."""
     rule: str
-    """The limit as a text; empty if there is none."""
+    """The limit as a phrase; empty if there is none."""
     kept: bool
     """Whether the limit is kept."""
     note: str = ""
@@ -204,7 +204,7 @@ class Accuracy:
         return right / (right + self.false_positives + self.false_negatives)
 
     def describe(self) -> str:
-        """A sentence with all numbers."""
+        """Write all numbers as a sentence."""
         ranked = "" if self.auc is None else f" AUC of the frames: {self.auc:.3f}."
         successes = f"{self.true_positives:,} of {self.true_positives + self.false_negatives:,} successes"
         failures = f"{self.true_negatives:,} of {self.true_negatives + self.false_positives:,} failures"
@@ -213,7 +213,7 @@ class Accuracy:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Verification:
-    """What was found."""
+    """The results of a verification."""
 
     program: Program
     environment: str
@@ -235,7 +235,7 @@ class Verification:
 
     @property
     def verdict(self) -> str:
-        """A sentence."""
+        """The verdict as a sentence."""
         if not self.verified:
             return "Nothing was verified: there were no episodes of experts."
         return "The program is accepted." if self.accepted else "The program is not accepted."
@@ -272,7 +272,7 @@ class Verification:
             place = {"rule": one.rule, "behaviour": one.behaviour, "episode": one.episode}
             failures.append({**place, "steps": one.steps.tolist(), "values": values})
         accuracy = None if self.accuracy is None else {**asdict(self.accuracy), "accuracy": self.accuracy.accuracy}
-        own = {name: getattr(self, name) for name in ("environment", "accepted", "verified", "subtasks")}
-        known = {"program": self.program.name, "sha256": self.program.sha256, **own, "limits": asdict(self.limits)}
+        outcome = {name: getattr(self, name) for name in ("environment", "accepted", "verified", "subtasks")}
+        known = {"program": self.program.name, "sha256": self.program.sha256, **outcome, "limits": asdict(self.limits)}
         known |= {"rows": [asdict(row) for row in self.rows], "accuracy": accuracy, "failures": failures}
         atomic_write_text(folder / "verification.json", json.dumps(known, indent=2))

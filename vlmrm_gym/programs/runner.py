@@ -52,7 +52,7 @@ _PREFIX, _NUMBERS = "vlmrm_program_", count()
 
 
 class BadProgram(Exception):
-    """What is wrong with a program, or with its answer: a text that says so by itself."""
+    """A program, or its answer, is wrong. The message continues a sentence about it."""
 
 
 def check_subtasks(names: Sequence[str]) -> None:
@@ -70,10 +70,10 @@ class LoadedProgram:
         self._module = module = types.ModuleType(f"{_PREFIX}{next(_NUMBERS)}")
         sys.modules[module.__name__] = module
         exec(compile(source, name, "exec", dont_inherit=True), vars(module))
-        own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
-        own = [one for one in dict.fromkeys(own) if {"reset", "__call__"} <= {*chain(*map(vars, one.__mro__))}]
-        bases = {base for one in own for base in one.__mro__[1:]}
-        self._tasks: Sequence[Any] = [one for one in own if one not in bases and not one.__name__.startswith("_")]
+        defined = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+        defined = [one for one in dict.fromkeys(defined) if {"reset", "__call__"} <= {*chain(*map(vars, one.__mro__))}]
+        bases = {base for one in defined for base in one.__mro__[1:]}
+        self._tasks: Sequence[Any] = [one for one in defined if one not in bases and not one.__name__.startswith("_")]
         self._function: Any = vars(module).get("reward")
         rule = "must define a function reward(frame), or classes with reset() and __call__(frame)"
         if self._function is not None and self._tasks:
@@ -111,7 +111,7 @@ class LoadedProgram:
         yield remembered
 
     def _begin(self, completed: int = 0) -> tuple[int, Any]:
-        """How many sub-tasks are completed, and a new instance of the next one."""
+        """Return the number of completed sub-tasks, and a new instance of the next one."""
         if completed == len(self._tasks):
             return completed, None
         instance = self._tasks[completed]()
@@ -130,8 +130,8 @@ class LoadedProgram:
             state, value = self._begin(state[0] + 1), 0.0
         return (state[0] + value) / len(self._tasks), state
 
-    def _ask(self, asked: Callable[[Any], Any], frame: NDArray[Any]) -> float:
-        value = asked(frame)
+    def _ask(self, function: Callable[[Any], Any], frame: NDArray[Any]) -> float:
+        value = function(frame)
         if isinstance(value, np.generic):
             value = value.item()  # in float16 the highest number would be infinite
         if not isinstance(value, int | float | np.floating):
@@ -162,7 +162,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def describe(error: BaseException, name: str) -> str:
-    """What went wrong, and in which line of the program of this name."""
+    """Describe an error, with the program's line."""
     if isinstance(error, BadProgram):
         return f"It {error}"
     line, trace = None, error.__traceback__
@@ -182,7 +182,7 @@ def describe(error: BaseException, name: str) -> str:
 
 
 class _Output(io.TextIOBase):
-    """What a program prints goes nowhere, and has an end."""
+    """Discards what a program prints, up to a limit."""
 
     written = 0
 

@@ -1,4 +1,4 @@
-"""Takes away from a process all that a program does not need. Linux only; imports nothing of this package.
+"""Isolates a process: takes away all that a program does not need. Linux only; imports nothing of this package.
 
 A seccomp filter (https://docs.kernel.org/userspace-api/seccomp_filter.html) lists the system calls that are left:
 they tell the time, sleep, get memory up to a limit, read one pipe and write another. It binds root, and also what calls
@@ -51,7 +51,7 @@ _SET_DEATH_SIGNAL, _SET_DUMPABLE, _SET_SECCOMP, _SET_NO_NEW_PRIVILEGES = 1, 4, 2
 
 
 def is_supported() -> bool:
-    """Whether the tables know this machine. The kernel may still refuse."""
+    """Tell whether the tables know this machine. The kernel may still refuse."""
     return sys.platform == "linux" and sys.maxsize > 2**32 and os.uname().machine in ARCHITECTURES
 
 
@@ -71,7 +71,7 @@ def enter(memory: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread of `parent` that started it ends."""
+    """Let the kernel kill this process when the thread of `parent` that started it ends."""
     _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

@@ -1,4 +1,4 @@
-"""A vision-language model writes a program, which is verified; what breaks the rules is fed back to it (VLM-CaR)."""
+"""Lets a vision-language model write a program, verifies it, and feeds broken rules back (VLM-CaR)."""
 
 import base64
 import hashlib
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.files import atomic_write_text
-from vlmrm_gym.endpoint.messages import Message, ask_about, encode, without_thinking
+from vlmrm_gym.endpoint.messages import Message, ask_about, encode, strip_reasoning
+from vlmrm_gym.endpoint.questioner import Question, Questioner
 from vlmrm_gym.endpoint.scores import ScoresFile
-from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.programs.episodes import Examples
@@ -66,42 +66,42 @@ MEND = "Find the cause, and answer with the whole mended file in one block that 
 
 
 class Conversation:
-    """Questions and replies within a budget. Replies are kept in a file: nothing is asked twice."""
+    """Holds a conversation within a budget. Replies are kept in a file: nothing is asked twice."""
 
     def __init__(self, settings: EndpointSettings, replies: Path) -> None:
-        self._settings, self._identity = settings, settings.identity
-        self._session, self._replies = Session(settings, logprobs=False), ScoresFile(replies)
+        self._settings, self._answer_key = settings, settings.answer_key
+        self._questioner, self._replies = Questioner(settings, logprobs=False), ScoresFile(replies)
         self._messages = list[Message]()
 
-    def ask(self, question: Sequence[Message]) -> tuple[str | None, bool]:
-        """The reply to a question, which knows of all before it; and whether it was cut off.
+    def ask(self, messages: Sequence[Message]) -> tuple[str | None, bool]:
+        """Ask a question after all before it; returns the reply's text, and whether it was cut off.
 
         Raises an InputError if the budget is used up, or the server cannot be reached or answers with an error.
         """
-        self._messages += question
-        key = hashlib.sha256((self._identity + json.dumps(self._messages)).encode()).hexdigest()
+        self._messages += messages
+        key = hashlib.sha256((self._answer_key + json.dumps(self._messages)).encode()).hexdigest()
         if (reply := self._replies.find_details(key)) is None:
             with as_input_error(ConnectionError, RuntimeError):
-                found = [reply for _, reply in self._session.answer([self._send], lambda: 1, lambda send: send)]
-            if not found:
-                more = "What was answered is kept: pass a higher one, and --overwrite, to go on."
+                replies = [reply for _, reply in self._questioner.answer([self._send], lambda: 1, lambda send: send)]
+            if not replies:
+                more = "The replies so far are kept: pass a higher budget, and --overwrite, to go on."
                 raise InputError(f"{self._settings.used_up} after {self.spending}. {more}")
-            (reply,) = found
-            self._replies.write(key, self._identity, None, reply)
+            (reply,) = replies
+            self._replies.write(key, self._answer_key, None, reply)
         self._messages.append({"role": "assistant", "content": reply["text"] or ""})
         return reply["text"], reply["truncated"]
 
-    def _send(self, asked: Asked) -> dict[str, Any]:
-        reply = self._session.send(self._messages, asked)
-        return {**asked.details, "text": reply.text, "truncated": reply.truncated}
+    def _send(self, question: Question) -> dict[str, Any]:
+        reply = self._questioner.send(self._messages, question)
+        return {**question.details, "text": reply.text, "truncated": reply.truncated}
 
     @property
     def spending(self) -> str:
-        """What was spent on this conversation."""
-        return f"{self._session.budget.calls:,} requests and {self._session.budget.tokens:,} tokens"
+        """The requests and tokens of this conversation, as a phrase."""
+        return f"{self._questioner.budget.calls:,} requests and {self._questioner.budget.tokens:,} tokens"
 
     def write(self, folder: Path) -> None:
-        """Write what was said as conversation.md, and its images, into a folder."""
+        """Write the conversation as conversation.md, and its images, into a folder."""
         lines = list[str]()
         (folder / "pictures").mkdir(exist_ok=True)
         for message in self._messages:
@@ -120,7 +120,7 @@ class Conversation:
 
     def close(self) -> None:
         """End the connection."""
-        self._session.close()
+        self._questioner.close()
         self._replies.close()
 
 
@@ -143,7 +143,7 @@ def write_program(
     them the states are shown in which experts end. Raises an InputError as `Conversation.ask` does, and if no answer of
     so many rounds has a program that can be executed.
     """
-    limits, found, problem = limits or Limits(), None, ""
+    limits, verification, problem = limits or Limits(), None, ""
     options: dict[str, Any] = {"size": examples.size, "isolate": isolate}
     kinds = list(zip(examples.episodes, examples.experts, strict=True))
     others = [one for one, is_expert in kinds if not is_expert] or examples.episodes
@@ -164,24 +164,24 @@ def write_program(
         if source is not None and not truncated:
             atomic_write_text(path, source)
             try:
-                found, problem = verify(Program(source=source, **options), examples, limits, progress), ""
+                verification, problem = verify(Program(source=source, **options), examples, limits, progress), ""
             except (ProgramError, ValueError) as error:
                 problem = f"The program cannot be executed: {error}"
-        if found is None or problem:
+        if verification is None or problem:
             question = _say(f"{problem} {MEND}")
             continue
-        found = replace(found, program=Program(path=str(path), **options))
-        found.write(folder / f"round_{number}")
-        if not found.failures:
+        verification = replace(verification, program=Program(path=str(path), **options))
+        verification.write(folder / f"round_{number}")
+        if not verification.failures:
             break
-        question = ask_to_mend(found.failures)
-    if found is None:
+        question = ask_to_mend(verification.failures)
+    if verification is None:
         raise InputError(
             f"`model` must answer with a program that can be executed. None of {rounds} answers had one; of the last: "
             f"{problem} All of it is in {folder / 'conversation.md'}. Pass another model, or more rounds."
         )
-    atomic_write_text(path := folder / "program.py", found.program.files["program.py"])
-    return replace(found, program=replace(found.program, path=str(path)))
+    atomic_write_text(path := folder / "program.py", verification.program.files["program.py"])
+    return replace(verification, program=replace(verification.program, path=str(path)))
 
 
 def _find_goal(expert: Trajectory) -> int:
@@ -195,7 +195,7 @@ def _say(text: str) -> list[Message]:
 
 
 def ask_to_mend(failures: Sequence[Failure]) -> list[Message]:
-    """The question after a program was verified: the rules that it breaks, with the frames that decide.
+    """Build the question after a failed verification: the broken rules, with the frames that decide.
 
     Failures of different rules come first.
     """
@@ -212,12 +212,12 @@ def ask_to_mend(failures: Sequence[Failure]) -> list[Message]:
 
 
 def read_program(text: str | None) -> str | None:
-    r"""The program in an answer: its last block of code with a definition; None if there is none.
+    r"""Extract the program from an answer: its last block of code with a definition; None if there is none.
 
     >>> read_program("Here it is:\n```python\ndef reward(frame):\n    return True\n```")
     'def reward(frame):\n    return True\n'
     """
-    said = without_thinking(text or "")
-    blocks = re.findall(r"```[^\n`]*\n(.*?)(?:```|\Z)", said, flags=re.DOTALL) or [said]
+    answer = strip_reasoning(text or "")
+    blocks = re.findall(r"```[^\n`]*\n(.*?)(?:```|\Z)", answer, flags=re.DOTALL) or [answer]
     programs = [block for block in blocks if re.search(r"^(?:def|class) ", block, flags=re.MULTILINE)]
     return programs[-1] if programs else None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict, get_args
 
-from vlmrm_gym._util.validation import check_choice, check_fraction, check_positive_integer, short_repr
+from vlmrm_gym._util.validation import check_choice, check_fraction, check_integer, short_repr
 from vlmrm_gym.rewards.default_model import announced
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -60,7 +60,9 @@ def _model_name(name: str, value: Any) -> str:
     return value
 
 
-def _one_of(choices: Any) -> Check:
+def one_of(choices: Any) -> Check:
+    """The check of a field that has one of the values of a Literal."""
+
     def check(name: str, value: Any) -> Any:
         check_choice(name, value, get_args(choices))
         return value
@@ -68,10 +70,18 @@ def _one_of(choices: Any) -> Check:
     return check
 
 
-def check_count(name: str, value: Any) -> int:
-    """An integer of at least 1."""
-    check_positive_integer(name, value)
-    return int(value)
+def integer(minimum: int, maximum: int) -> Check:
+    """The check of a field that is an integer from `minimum` to `maximum`."""
+
+    def check(name: str, value: Any) -> int:
+        check_integer(name, value, minimum=minimum, maximum=maximum)
+        return int(value)
+
+    return check
+
+
+check_count = integer(1, 10**9)
+"""At most 10^9: more than memory holds."""
 
 
 def checked(instance: Any) -> None:
@@ -96,9 +106,9 @@ class CLIPFields:
     "Architecture/path to a checkpoint file", "hf-hub:organisation/repository" or "local-dir:folder". None: "tiny" for
     the environments of this package and their originals in Gymnasium, whose scenes it was trained on, and
     "ViT-B-32/laion2b_s34b_b79k" (605 MB, downloaded once) for anything else."""
-    precision: Precision = field(default="auto", metadata={"check": _one_of(Precision)})
+    precision: Precision = field(default="auto", metadata={"check": one_of(Precision)})
     """"auto", "fp32", "bf16" or "fp16"; auto is fp32 on the CPU and fp16 on CUDA."""
-    resize_mode: ResizeMode | None = field(default=None, metadata={"check": optional(_one_of(ResizeMode))})
+    resize_mode: ResizeMode | None = field(default=None, metadata={"check": optional(one_of(ResizeMode))})
     """How a frame gets the model's input size: "squash" (None; as in the paper), "shortest" (crop) or "longest"
     (pad)."""
     batch_size: int | None = field(default=None, metadata={"check": optional(check_count)})
@@ -135,12 +145,6 @@ class CLIPKeywords(TypedDict, total=False):
     precision: Precision
     resize_mode: ResizeMode | None
     batch_size: int | None
-
-
-class CLIPOptions(CLIPKeywords, total=False):
-    """The fields that environments take as keyword arguments, besides `prompt`."""
-
-    model: str | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""Endpoint: a reward that a vision-language model behind a server gives. Imports no torch."""
+"""Endpoint: the reward of a vision-language model behind a server. Imports no torch."""
 
 from dataclasses import dataclass, field
 
-from vlmrm_gym._util.identity import undecisive
+from vlmrm_gym._util.answer_key import UNAFFECTED
 from vlmrm_gym._util.validation import check_positive_integer, check_size, short_repr
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.rewards.clip import check_words
@@ -12,15 +12,15 @@ from vlmrm_gym.rewards.spec import RewardSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint(EndpointSettings, RewardSpec):
-    """A vision-language model's answer to "is this reached?", about all views of a state together.
+    """Asks a vision-language model "is this reached?" about all views of a state together.
 
-    The reward is the probability of "yes", by the log probabilities of the answer's token, from 0 to 1. With `classes`
-    the model rates how near the goal is, and the reward is the expectation over the digits. If the server gives no log
-    probabilities, which the first question shows, it is the mean of `votes` answers. An answer that cannot be read
-    gives 0 and a warning; once 10, and a tenth of all, are of that kind, scoring ends with an error.
+    The reward is the probability of "yes", by the log probabilities of the answer's token, from 0 to 1. With
+    `rating_levels` the model rates how near the goal is, and the reward is the expectation over the digits. If the
+    server gives no log probabilities, which the first question shows, it is the mean of `votes` answers. An answer that
+    cannot be read gives 0 and a warning; once 10, and a tenth of all, are of that kind, scoring ends with an error.
 
-    Nothing is asked twice: answers are found again by the frames, the prompt, the model and the settings that decide
-    them, as long as this process lives, or in a file (`answers`). So rewards do not depend on when and where states are
+    Nothing is asked twice: answers are found again by the frames, the prompt, the model and the settings that affect
+    them, as long as this process lives, or in a file (`cache`). So rewards do not depend on when and where states are
     scored. All questions are asked by the process of the environments, whatever `num_workers` says: the budget and
     `concurrency` hold over all environments with an equal reward. With `overlap=True` they step on meanwhile.
 
@@ -29,7 +29,7 @@ class Endpoint(EndpointSettings, RewardSpec):
     next call.
 
     >>> import vlmrm_gym
-    >>> vlmrm_gym.Endpoint(prompt="The pole is upright.", model="gpt-5", every=10, call_budget=1_000).votes
+    >>> vlmrm_gym.Endpoint(prompt="The pole is upright.", model="gpt-5", every=10, max_calls=1_000).votes
     5
 
     Raises:
@@ -39,16 +39,16 @@ class Endpoint(EndpointSettings, RewardSpec):
 
     prompt: str
     """The goal."""
-    classes: int | None = None
-    """Number of classes of a rating, from 3 to 10; None: the model says yes or no."""
-    every: int = undecisive(1)
-    """The model is asked about the first state of an episode and every so manyth after it. The states in between have
-    the reward of the one before them: `infos["vlm_scored"]` is False there."""
-    size: tuple[int, int] | None = undecisive(None)
+    rating_levels: int | None = None
+    """Levels of a rating, from 3 to 10; None: the model says yes or no."""
+    every: int = field(default=1, metadata=UNAFFECTED)
+    """Ask about every k-th state of an episode, from the first on. The states in between get the reward of the one
+    before them: `infos["vlm_scored"]` is False there."""
+    size: tuple[int, int] | None = field(default=None, metadata=UNAFFECTED)
     """Height and width at which states are drawn, in pixels; None: the environment's own."""
-    answers: str | None = undecisive(None)
-    """SQLite file that keeps answers, made if there is none; None: they are kept in memory. Processes that use it at
-    the same time may each ask about a state that another is asking about."""
+    cache: str | None = field(default=None, metadata=UNAFFECTED)
+    """SQLite file that keeps answers, made if there is none; None: in memory. Processes that share it may each ask
+    about a state that another is asking about."""
     kind: str = field(default="endpoint", init=False)
 
     @property
@@ -63,17 +63,21 @@ class Endpoint(EndpointSettings, RewardSpec):
         if not self.prompt.strip():
             raise ValueError(f"`prompt` must not be empty. Received {self.prompt!r}. Say what should be reached.")
         check_words("prompt", self.prompt)
-        if self.classes is not None and (type(self.classes) is not int or not 3 <= self.classes <= 10):
-            raise ValueError(f"`classes` must be None, or an integer from 3 to 10. Received {self.classes!r}.")
+        if self.rating_levels is not None and (
+            type(self.rating_levels) is not int or not 3 <= self.rating_levels <= 10
+        ):
+            raise ValueError(
+                f"`rating_levels` must be None, or an integer from 3 to 10. Received {self.rating_levels!r}."
+            )
         check_positive_integer("every", self.every)
         object.__setattr__(self, "size", check_size(self.size))
-        if self.answers is not None and not isinstance(self.answers, str):
-            raise TypeError(f"`answers` must be the path of a file, as a text. Received {self.answers!r}.")
-        if self.answers is not None and not self.answers.strip():
-            raise ValueError(f"`answers` must be the path of a file, or None: in memory. Received {self.answers!r}.")
+        if self.cache is not None and not isinstance(self.cache, str):
+            raise TypeError(f"`cache` must be the path of a file, as a text. Received {self.cache!r}.")
+        if self.cache is not None and not self.cache.strip():
+            raise ValueError(f"`cache` must be the path of a file, or None: in memory. Received {self.cache!r}.")
 
     def build(self, device: str = "auto") -> RewardModel:
-        """Open the file of answers, and read the key. Nothing is asked yet.
+        """Open the file of answers, and read the key; asks nothing yet.
 
         Raises:
             DependencyNotInstalled: The package `httpcore2` is missing.
@@ -82,5 +86,5 @@ class Endpoint(EndpointSettings, RewardSpec):
         """
         from vlmrm_gym.rewards.endpoint_model import EndpointReward
 
-        own = {name: getattr(self, name) for name in ("prompt", "classes", "every", "size", "answers")}
-        return EndpointReward(self, **own)
+        fields = {name: getattr(self, name) for name in ("prompt", "rating_levels", "every", "size", "cache")}
+        return EndpointReward(self, **fields)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.endpoint.messages import Message, ask_about, encode
 from vlmrm_gym.endpoint.options import Options
+from vlmrm_gym.endpoint.questioner import Question, Questioner
 from vlmrm_gym.endpoint.scores import ScoresFile
-from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rewards.model import Features, RewardModel, fixed_size
@@ -36,17 +36,17 @@ def _open_scores(path: Path | None, process: int) -> ScoresFile:
     return ScoresFile(path)
 
 
-def make_options(classes: int | None) -> Options:
+def make_options(rating_levels: int | None) -> Options:
     """The answers, and the reward of each, from 0 to 1: yes and no, or digits."""
-    if classes is None:
+    if rating_levels is None:
         return Options({"no": 0.0, "yes": 1.0})
-    return Options({str(digit): digit / (classes - 1) for digit in range(classes)})
+    return Options({str(digit): digit / (rating_levels - 1) for digit in range(rating_levels)})
 
 
-def make_question(prompt: str, views: Sequence[bytes], classes: int | None) -> list[Message]:
-    """The question about a state, with a PNG image of each view; `classes` are those of a rating, None yes or no."""
+def make_question(prompt: str, views: Sequence[bytes], rating_levels: int | None) -> list[Message]:
+    """Build the question about a state, with a PNG image of each view. `rating_levels`: None asks for yes or no."""
     introduction = INTRODUCTION.format(prompt=prompt) + (SEVERAL if len(views) > 1 else "")
-    request = IS_REACHED if classes is None else RATE.format(top=classes - 1)
+    request = IS_REACHED if rating_levels is None else RATE.format(top=rating_levels - 1)
     return ask_about(introduction, [(f"Image {number}:", view) for number, view in enumerate(views, 1)], request)
 
 
@@ -64,17 +64,17 @@ class EndpointReward(RewardModel):
         settings: EndpointSettings,
         *,
         prompt: str,
-        classes: int | None,
+        rating_levels: int | None,
         every: int,
         size: tuple[int, int] | None,
-        answers: str | None,
+        cache: str | None,
     ) -> None:
-        self._settings, self._prompt, self._classes = settings, prompt, classes
-        self._answers, self.every, self.render_size = answers, every, fixed_size(size)
-        self._identity = settings.identity
-        self._options = make_options(classes)
-        self._scores = _open_scores(None if answers is None else Path(answers).absolute(), os.getpid())
-        self._session = Session(settings, self._scores.budget(settings))
+        self._settings, self._prompt, self._rating_levels = settings, prompt, rating_levels
+        self._cache, self.every, self.render_size = cache, every, fixed_size(size)
+        self._answer_key = settings.answer_key
+        self._options = make_options(rating_levels)
+        self._scores = _open_scores(None if cache is None else Path(cache).absolute(), os.getpid())
+        self._questioner = Questioner(settings, self._scores.budget(settings))
         self._num_answers = self._num_unreadable = 0
         self._unreadable = ""
         """The newest answer that cannot be read."""
@@ -82,7 +82,7 @@ class EndpointReward(RewardModel):
         self.batch_size = self.microbatch_size * every
 
     def encode(self, frames: NDArray[np.uint8]) -> Features:
-        """Return the rewards of states, uint8 (B, V, H, W, 3), RGB, as features: float32 (B, 1), from 0 to 1.
+        """Ask about states, uint8 (B, V, H, W, 3), RGB: their rewards as features, float32 (B, 1), from 0 to 1.
 
         An `InputError` if the budget is used up, the server fails, or its answers cannot be read.
         """
@@ -94,7 +94,7 @@ class EndpointReward(RewardModel):
         return np.array([[known[key] or 0.0] for key in keys], dtype=np.float32)
 
     def _make_key(self, views: NDArray[np.uint8]) -> str:
-        digest = hashlib.sha256(f"{self._identity}{views.shape}".encode())
+        digest = hashlib.sha256(f"{self._answer_key}{views.shape}".encode())
         digest.update(views.tobytes())
         return digest.hexdigest()
 
@@ -102,29 +102,30 @@ class EndpointReward(RewardModel):
         """Ask about states by their keys: their rewards, None where an answer cannot be read."""
         found = dict[str, float | None]()
 
-        def prepare(key: str) -> Callable[[Asked], tuple[str, float | None, Asked]]:
-            return lambda asked: (key, self._estimate(new[key], asked), asked)
+        def prepare(key: str) -> Callable[[Question], tuple[str, float | None, Question]]:
+            return lambda question: (key, self._estimate(new[key], question), question)
 
-        for _, (key, reward, asked) in self._session.answer(list(new), lambda: self._session.calls(1), prepare):
-            self._scores.write(key, self._identity, reward, asked.details)
+        answers = self._questioner.answer(list(new), lambda: self._questioner.calls(1), prepare)
+        for _, (key, reward, question) in answers:
+            self._scores.write(key, self._answer_key, reward, question.details)
             found[key] = reward
             self._num_answers += 1
             if reward is None:
                 self._num_unreadable += 1
-                self._unreadable = asked.details["texts"][-1]
+                self._unreadable = question.details["texts"][-1]
         if None in found.values():
             self._report_unreadable()
         if missing := len(new) - len(found):
-            kept = "in memory" if self._answers is None else f"in {self._answers}"
+            kept = "in memory" if self._cache is None else f"in {self._cache}"
             raise InputError(
                 f"{self._settings.used_up}: {missing} of {len(new)} states were not asked about. The answers so far "
                 f"are kept {kept}. Pass a higher budget to go on."
             )
         return found
 
-    def _estimate(self, views: NDArray[np.uint8], asked: Asked) -> float | None:
-        question = make_question(self._prompt, [encode(view) for view in views], self._classes)
-        return self._session.estimate(question, asked, self._options)
+    def _estimate(self, views: NDArray[np.uint8], question: Question) -> float | None:
+        messages = make_question(self._prompt, [encode(view) for view in views], self._rating_levels)
+        return self._questioner.estimate(messages, question, self._options)
 
     def _report_unreadable(self) -> None:
         """Warn of answers that cannot be read, or raise an InputError if there are many."""

@@ -48,7 +48,7 @@ def names_server(kind: object, values: Mapping[str, Any]) -> bool:
     A server on this machine is free, and so is OpenAI's with its own key; but not fields of `request` that spend the
     key on something else.
     """
-    host, key = urlsplit(str(values.get("base_url") or "")).hostname, values.get("key_variable")
+    host, key = urlsplit(str(values.get("base_url") or "")).hostname, values.get("api_key_env")
     elsewhere = host not in (None, "localhost", "127.0.0.1", "::1") or key not in (None, "OPENAI_API_KEY")
     request = values.get("request")
     spends = isinstance(request, Mapping) and not set(request) <= set(SAMPLING)

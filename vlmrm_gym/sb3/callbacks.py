@@ -12,9 +12,9 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from vlmrm_gym._util.validation import check_positive_integer
-from vlmrm_gym.preferences.answers import Schedule, plan_sessions
-from vlmrm_gym.preferences.learner import PreferenceLearner, Session
-from vlmrm_gym.preferences.pictures import write_session
+from vlmrm_gym.preferences.answers import Schedule, plan_rounds
+from vlmrm_gym.preferences.learner import PreferenceLearner, Round
+from vlmrm_gym.preferences.pictures import write_round
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
 
 
@@ -68,21 +68,21 @@ class PreferenceCallback(BaseCallback):
 
     Args:
         labeler: Answers pairs: as for `vlmrm_gym.preferences.labelers.resolve_labeler`.
-        every: Steps, over all environments, from one session to the next.
-        pairs: Pairs of a session, on average.
-        total: Pairs of all sessions.
-        first: Steps before the first session. None: `learning_starts`; for on-policy algorithms `every`. It waits for
+        every: Steps, over all environments, from one round to the next.
+        pairs: Pairs of a round, on average.
+        total: Pairs of all rounds.
+        first: Steps before the first round. None: `learning_starts`; for on-policy algorithms `every`. It waits for
             the first episode to end, too.
-        schedule: How the pairs are divided over the sessions: "constant", or a function from the part of the sessions
+        schedule: How the pairs are divided over the rounds: "constant", or a function from the part of the rounds
             that is over, 0 to 1, to a relative number; or its "package.module:name".
-        folder: Where a picture of each session's pairs, with their answers, is written. None: none is.
-        progress: Called with a line about a session after each answer; see `ask`.
+        folder: Where a picture of each round's pairs, with their answers, is written. None: none is.
+        progress: Called with a line about a round after each answer; see `ask`.
         options: Other arguments of `PreferenceLearner`, such as `segment_length`, `sampling`, `fit` and `answers`.
 
     Attributes:
         learner: The `PreferenceLearner`; its `save` and `load` are for checkpoints. Made by `bind`, or when training
             begins.
-        sessions: Those that this has held, oldest first.
+        rounds: Those that this has held, oldest first.
 
     Raises:
         ValueError: A number is not an integer of at least 1, or the schedule is unknown.
@@ -106,11 +106,11 @@ class PreferenceCallback(BaseCallback):
         super().__init__()
         for name, value in {"every": every, **({} if first is None else {"first": first})}.items():
             check_positive_integer(name, value)
-        self._plan = plan_sessions(total, pairs, schedule)
+        self._plan = plan_rounds(total, pairs, schedule)
         self._every, self._first, self._folder = every, first, None if folder is None else Path(folder)
         self._labeler, self._options = labeler, options
         self.progress = progress
-        self.sessions: list[Session] = []
+        self.rounds: list[Round] = []
 
     def bind(self, envs: VLMVecEnv) -> None:
         """Make the learner, before training begins: to `load` what it knew.
@@ -142,7 +142,7 @@ class PreferenceCallback(BaseCallback):
         if self._first + (len(self._plan) - 1) * self._every > steps:
             room = max(0, (steps - self._first) // self._every + 1)
             warnings.warn(
-                f"`every` leaves room for {room} of {len(self._plan)} sessions in {steps:,} steps: not all questions "
+                f"`every` leaves room for {room} of {len(self._plan)} rounds in {steps:,} steps: not all questions "
                 "will be asked. Pass a lower `every`, or more `pairs`.",
                 stacklevel=2,
             )
@@ -159,9 +159,9 @@ class PreferenceCallback(BaseCallback):
         self._rollout_start = self.model.num_timesteps
 
     def _on_rollout_end(self) -> None:
-        """Hold a session if it is time. Off-policy algorithms train next."""
+        """Hold a round if it is time. Off-policy algorithms train next."""
         if self._is_due():
-            self._hold_session()
+            self._hold_round()
         model = self.model
         if not isinstance(model, OffPolicyAlgorithm) or self.learner.head is not None:
             return
@@ -169,7 +169,7 @@ class PreferenceCallback(BaseCallback):
             model.learning_starts = 2 * model.num_timesteps - self._rollout_start
 
     def _is_due(self) -> bool:
-        done = self.learner.num_sessions
+        done = self.learner.num_rounds
         assert self._first is not None
         is_time = self.model.num_timesteps >= self._first + done * self._every
         return is_time and done < len(self._plan) and len(self.learner.log) > 0
@@ -181,26 +181,26 @@ class PreferenceCallback(BaseCallback):
             while not self._is_due():
                 envs.step(np.array([model.action_space.sample() for _ in range(envs.num_envs)]))
                 model.num_timesteps += envs.num_envs
-            self._hold_session()
+            self._hold_round()
         model._last_obs = envs.reset()  # pyright: ignore[reportAttributeAccessIssue]
         model._last_episode_starts = np.ones(envs.num_envs, dtype=np.bool_)
 
-    def _hold_session(self) -> None:
+    def _hold_round(self) -> None:
         is_first, planned = self.learner.head is None, len(self._plan)
-        session = self.learner.session(self._plan[self.learner.num_sessions], self.progress)
-        self.sessions.append(session)
-        for name, value in session.scalars.items():
+        outcome = self.learner.run_round(self._plan[self.learner.num_rounds], self.progress)
+        self.rounds.append(outcome)
+        for name, value in outcome.scalars.items():
             self.logger.record(f"preferences/{name}", value)
-        self.logger.log(f"Session {session.number} of {planned}: {session.verdict.reason}")
+        self.logger.log(f"Round {outcome.number} of {planned}: {outcome.verdict.reason}")
         if self._folder is not None:
-            write_session(session, self._folder / f"session_{session.number:03}.png")
-        if self.learner.head is None and session.number >= planned:
+            write_round(outcome, self._folder / f"round_{outcome.number:03}.png")
+        if self.learner.head is None and outcome.number >= planned:
             asked, total = self.learner.num_questions, sum(self._plan)
             part = f"All {asked}" if asked >= total else f"Only {asked} of {total}"
             raise RuntimeError(
-                f"{part} questions have been asked, and there is no head to learn with. {session.verdict.reason}"
+                f"{part} questions have been asked, and there is no head to learn with. {outcome.verdict.reason}"
             )
-        if session.verdict.accepted:
+        if outcome.verdict.accepted:
             self.relabel()
             if is_first and self.model.ep_info_buffer:  # episodes before the first head have no return
                 known = [episode for episode in self.model.ep_info_buffer if np.isfinite(episode["r"])]

@@ -11,10 +11,11 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 
 from vlmrm_gym._util.validation import check_observation_space
+from vlmrm_gym.late import read_late
 from vlmrm_gym.rewards.heads import CurrentHead
 from vlmrm_gym.rewards.model import Head
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_n_steps, check_normalization
-from vlmrm_gym.store import LATE, FeaturesDtype, TransitionStore, flatten_field
+from vlmrm_gym.store import FeaturesDtype, TransitionStore, flatten_field
 
 
 class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
@@ -107,10 +108,10 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
             "dones": done,
             "timeouts": [info.get("TimeLimit.truncated", False) for info in infos],
         }
-        transitions = zip(*(np.array(step[name]) for name in self._late.fields if name in step), strict=True)
+        transitions = zip(*(np.array(step[name]) for name in self._late.waiting_fields), strict=True)
         for i, (info, transition) in enumerate(zip(infos, transitions, strict=True)):
             self._late.add(i, info["vlm_step_index"], transition)
-            self._receive(i, info)
+        self.receive(infos)
 
     def reset(self) -> None:
         """Remove all stored transitions. What waits is kept."""
@@ -119,16 +120,12 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
 
     def receive(self, infos: list[dict[str, Any]]) -> None:
         """Store the transitions whose rewards these infos have, one for each environment. Raises as `add`."""
-        for i, info in enumerate(infos):
-            self._receive(i, info)
-
-    def _receive(self, i: int, info: Mapping[str, Any]) -> None:
-        if "vlm_rewards" not in info or info["vlm_env_uid"] != self._env_uid:
-            return
-        late = {name: info[name] for name in LATE if name in info}
-        self._late.check_fingerprint(info.get("vlm_fingerprint", ""))
-        # A transition may be missing: when a callback ends the training, the last one is not added.
-        self._late.receive(i, info["vlm_reward_start"], late)
+        for late in read_late(infos):
+            info = infos[late.env]
+            if info["vlm_env_uid"] == self._env_uid:
+                self._late.check_fingerprint(info.get("vlm_fingerprint", ""))
+                # A transition may be missing: when a callback ends the training, the last one is not added.
+                self._late.receive(late)
         self.pos, self.full = self._late.num_stored % self.buffer_size, self._late.num_stored >= self.buffer_size
 
     def relabel(self, head: Head) -> None:
@@ -137,8 +134,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         The head is not saved, neither with the model nor with the buffer: after loading call this again, unless it was
         not called before.
         """
-        rewards = self._late.relabel(head, self.size())
-        self.rewards[: len(rewards), 0] = rewards
+        self._late.relabel(head)
 
     def resume(self, head: CurrentHead) -> None:
         """After `load_state_dict`: make rewards with this head from now on, as the one who saved the state did.
@@ -148,7 +144,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         Raises:
             ValueError: The head is of other features, or a stored reward is not finite.
         """
-        self._late.resume(head, self.rewards[: self.size()])
+        self._late.resume(head)
 
     @property
     def is_settled(self) -> bool:
@@ -188,10 +184,9 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         state = {name: np.array(value) for name, value in self._late.state.items()}
         for name, stored in self._storage.items():
             state |= _split(name, stored[: self.size()])
-        pending = [(env_index, step_index, *fields) for env_index, step_index, fields in self._late.pending()]
         return {
             **state,
-            **{name: np.array([row[i] for row in pending]) for i, name in enumerate(self._pending_names)},
+            **{f"pending_{name}": column for name, column in self._late.pending().items()},
             "pos": np.array(self.pos),
             "full": np.array(self.full),
             "env_uid": np.array(self._env_uid),
@@ -222,19 +217,14 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
                 raise ValueError(f"`state` must have {used} rows of {name}. Received {count}.")
         self.pos, self.full, self._env_uid = pos, full, str(state["env_uid"])
         self._late.num_stored = used + pos * full
-        self._late.drop_pending(self._late.num_envs)
-        for env_index, step_index, *fields in zip(*(state[name] for name in self._pending_names), strict=True):
-            self._late.add(int(env_index), int(step_index), tuple(fields))
+        pending = (state[f"pending_{name}"] for name in self._late.pending())
+        for env_index, step_index, *transition in zip(*pending, strict=True):
+            self._late.add(int(env_index), int(step_index), tuple(transition))
 
     @property
     def _storage(self) -> dict[str, NDArray[Any]]:
-        """All columns as Stable-Baselines3 has them, (capacity, 1, ...), those of features after the others."""
-        return {name: column[:, None] for name, column in self._late.all_columns.items()}
-
-    @property
-    def _pending_names(self) -> list[str]:
-        """Keys of `state_dict` for pending transitions: environment, step index and fields."""
-        return [f"pending_{name}" for name in ("env_index", "step_index", *self._late.fields) if name != "rewards"]
+        """All columns as Stable-Baselines3 has them, (capacity, 1, ...)."""
+        return {name: column[:, None] for name, column in self._late.columns.items()}
 
 
 def _split(name: str, column: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -272,4 +262,4 @@ DeferredReplayBuffer.for_dictionaries = DeferredDictReplayBuffer
 PIECE_BYTES = 2**26
 """Size of the entries of `state_dict`."""
 _FIELDS = ("observations", "next_observations", "actions", "dones", "timeouts", "rewards")
-"""Attributes of the buffer with the fields of transitions; rewards last, as of a `TransitionStore`."""
+"""Attributes of the buffer with the fields of transitions."""

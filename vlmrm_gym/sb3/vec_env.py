@@ -16,11 +16,12 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from vlmrm_gym._util.closing import close_on_error
 from vlmrm_gym._util.validation import check_integer, check_observation_space, check_reward_wrappers, short_repr
+from vlmrm_gym.episodes import Episode, EpisodeBooks
+from vlmrm_gym.late import Late, join_late, read_late
 from vlmrm_gym.registration import find_task, make_vector_env
 from vlmrm_gym.sb3.checks import check_callers, is_evaluated
-from vlmrm_gym.sb3.episodes import EpisodeTracker
-from vlmrm_gym.steps import VectorSteps
-from vlmrm_gym.store import find_featured, late_fields
+from vlmrm_gym.steps import Step, VectorSteps
+from vlmrm_gym.store import find_featured
 
 
 class VLMVecEnv(VecEnv):
@@ -35,14 +36,14 @@ class VLMVecEnv(VecEnv):
     before they arrive: an evaluation refuses it, otherwise a warning says that its returns are NaN.
 
     Args:
-        envs: A vector environment with same-step autoreset whose infos have `task_reward`.
+        envs: A `VLMRewardVectorEnv` with same-step autoreset, or wrappers around one.
         success_threshold: Fraction of an episode's steps that must be successes for `is_success`.
         autoreset_mode: "SameStep": needed if the metadata of `envs` do not say when they reset.
 
     Raises:
         ValueError: `envs` is not a vector environment, has another autoreset mode or does not say which, or has a
-            wrapper that changes rewards which arrive later; or its observation space is not a box or discrete space, or
-            a flat Dict of such spaces.
+            wrapper that changes rewards; or its observation space is not a box or discrete space, or a flat Dict of
+            such spaces.
     """
 
     def __init__(
@@ -64,16 +65,16 @@ class VLMVecEnv(VecEnv):
         self.success_threshold = success_threshold
         self._start_time = time.monotonic()
         self._actions: Any = None
-        self._trackers = [EpisodeTracker() for _ in range(envs.num_envs)]
-        self._index_offsets: list[int] | None = None
-        """By how much each environment's `vlm_step_index` is above its tracker's; None before the first step."""
+        self._books = EpisodeBooks(envs.num_envs)
+        self._arrived: list[list[Late]] = [[] for _ in range(envs.num_envs)]
+        """What has arrived of each environment since the last `_pop_late`: contiguous."""
         self._env_uid = uuid.uuid4().hex
         self._newest_rewards: list[deque[float]] = [deque(maxlen=0) for _ in range(envs.num_envs)]
         """The newest rewards of each environment, as many as a rollout has."""
         self._rollout_steps_left = 0
         """Steps of the current rollout that are still to be made; rewards are 0 in these steps."""
-        self._rollout_start = [0] * envs.num_envs
-        """Number of transitions of each environment before the current rollout."""
+        self._rollout_steps = 0
+        """Steps since the current rollout began."""
         self._warned = False
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
@@ -91,8 +92,7 @@ class VLMVecEnv(VecEnv):
         self._reset_seeds()
         self._reset_options()
         self._add_rewards(infos)
-        for tracker in self._trackers:
-            tracker.end_episode(aborted=True)
+        self._books.end(np.full(self.num_envs, True), is_lost=True)
         return observations
 
     def step_async(self, actions: NDArray[Any]) -> None:
@@ -105,49 +105,33 @@ class VLMVecEnv(VecEnv):
         They are 0 during a rollout of a `DeferredRolloutBuffer`, which fills them in.
 
         Raises:
-            RuntimeError: The infos of the environments do not have `task_reward`.
+            RuntimeError: The infos of the environments do not have `vlm_rewards`.
             ValueError: An algorithm trains on this with a buffer that does not wait for rewards, or `evaluate_policy`
                 evaluates it under a `VecMonitor` that does not.
         """
         step = self._steps.step(self._actions)
-        rewards, infos = step.rewards, step.infos
-        if "task_reward" not in infos:
+        self._rollout_steps += 1
+        if "_vlm_rewards" not in step.infos:
             raise RuntimeError(
-                f"`envs` must be a VLMRewardVectorEnv, with `task_reward` in infos. Received {self.envs}."
+                f"`envs` must be a VLMRewardVectorEnv, with `vlm_rewards` in infos. Received {self.envs}."
             )
-        featured, deferred = find_featured(self.envs), "vlm_rewards" in infos or bool(np.isnan(rewards).any())
-        callers = check_callers(self, deferred=deferred, learns=featured is not None and featured.head.head is None)
+        rewards, featured = step.rewards.astype(np.float32), find_featured(self.envs)
+        learns = featured is not None and featured.head.head is None
+        callers = check_callers(self, deferred=bool(np.isnan(rewards).any()), learns=learns)
         if callers.monitored:
             self._warn_of_missing_returns()
-        self._skip_lost_steps(infos)
-        dones = step.ends
-        env_infos = [_select_env(infos, i) for i in range(self.num_envs)]
-        for i, (info, tracker) in enumerate(zip(env_infos, self._trackers, strict=True)):
-            info["TimeLimit.truncated"] = bool(step.truncations[i] and not step.terminations[i])
-            if dones[i]:
-                info["terminal_observation"] = step.infos["final_obs"][i]
-                info.pop("final_obs", None)
-                info.update(info.pop("final_info", {}))
-            info |= {"vlm_step_index": tracker.num_steps, "vlm_env_uid": self._env_uid}
-            success_fraction = tracker.step(info["task_reward"], info.get("success"))
-            if dones[i]:
-                tracker.end_episode()
-                if "success" in info:
-                    info["is_success"] = success_fraction >= self.success_threshold
-        if "vlm_rewards" not in infos:  # scored at every step
-            starts = np.array([tracker.num_steps - 1 for tracker in self._trackers])
-            infos = {**infos, "vlm_rewards": rewards[:, None].astype(np.float32), "vlm_reward_start": starts}
-            infos["_vlm_rewards"] = np.full(self.num_envs, True)
-        self._add_rewards(infos)
-        if callers.evaluated and self._overlap and dones.any():
+        episodes = self._books.step(step)
+        self._add_rewards(step.infos)
+        if callers.evaluated and self._overlap and step.ends.any():
             self._add_rewards(self.envs.flush())
-        for info, tracker in zip(env_infos, self._trackers, strict=True):
-            info.pop("episode", None)  # of a wrapper around the environment: sums of its own reward
-            info.update(self._pop_late(tracker, newest=callers.evaluated))
+        infos = [
+            self._info(step, i, episode) | self._pop_late(i, newest=callers.evaluated)
+            for i, episode in enumerate(episodes)
+        ]
         if self._rollout_steps_left:
             self._rollout_steps_left -= 1
-            rewards = np.zeros(self.num_envs)
-        return step.observations, rewards.astype(np.float32), dones, env_infos
+            rewards = np.zeros_like(rewards)
+        return step.observations, rewards, step.ends, infos
 
     def rollout_rewards(self, count: int) -> NDArray[np.float32]:
         """Score all pending states, and return the newest rewards of each environment: float32 (count, num_envs).
@@ -156,11 +140,10 @@ class VLMVecEnv(VecEnv):
             RuntimeError: The environments have made other steps than those `count` since the rollout began, or the
                 reward has no head yet.
         """
-        steps = [tracker.num_steps - start for tracker, start in zip(self._trackers, self._rollout_start, strict=True)]
-        if steps != [count] * self.num_envs:
+        if self._rollout_steps != count:
             raise RuntimeError(
                 f"The environments of an algorithm must make no other steps during its rollout of {count}. They made "
-                f"{steps}. Give EvalCallback and other callbacks environments of their own."
+                f"{self._rollout_steps}. Give EvalCallback and other callbacks environments of their own."
             )
         self._add_rewards(self.envs.flush())
         rewards = np.array([list(newest)[-count:] for newest in self._newest_rewards], dtype=np.float32).T
@@ -173,8 +156,7 @@ class VLMVecEnv(VecEnv):
 
     def begin_rollout(self, count: int) -> None:
         """Return rewards of 0, not NaN, for the next `count` steps: the caller fills them in."""
-        self._rollout_steps_left = count
-        self._rollout_start = [tracker.num_steps for tracker in self._trackers]
+        self._rollout_steps_left, self._rollout_steps = count, 0
         self._newest_rewards = [deque(maxlen=count) for _ in range(self.num_envs)]
 
     def close(self) -> None:
@@ -214,13 +196,45 @@ class VLMVecEnv(VecEnv):
         """Whether the rewards of an episode can arrive after the step that ends it."""
         return getattr(self.envs, "overlap", False)
 
-    def _pop_late(self, tracker: EpisodeTracker, *, newest: bool = False) -> dict[str, Any]:
-        """The info of what has arrived of an environment; see `EpisodeTracker.pop_updates`."""
-        info = tracker.pop_updates(time.monotonic() - self._start_time, newest=newest)
-        if "vlm_rewards" in info:
-            info["vlm_env_uid"] = self._env_uid
+    def _add_rewards(self, infos: dict[str, Any]) -> None:
+        """Add the rewards in the infos of the vector environment."""
+        for late in read_late(infos):
+            self._books.receive(late)
+            parts = self._arrived[late.env]
+            if parts and parts[-1].stop != late.start:
+                parts.clear()  # the rewards in between were lost
+            parts.append(late)
+            self._newest_rewards[late.env].extend(late.rewards.tolist())
+
+    def _info(self, step: Step, i: int, episode: Episode) -> dict[str, Any]:
+        """The info of an environment's step, without the entries about rewards."""
+        info = _select_env(step.infos, i)
+        info["TimeLimit.truncated"] = bool(step.truncations[i] and not step.terminations[i])
+        if step.ends[i]:
+            info["terminal_observation"] = step.infos["final_obs"][i]
+            info.pop("final_obs", None)
+            info.update(info.pop("final_info", {}))
+            if "success" in info:
+                info["is_success"] = episode.summary["success_fraction"] >= self.success_threshold
+        for name in ("episode", "scored_episode"):  # of a wrapper around the environment
+            info.pop(name, None)
+        return info | {"vlm_step_index": int(step.infos["vlm_step_index"][i]), "vlm_env_uid": self._env_uid}
+
+    def _pop_late(self, i: int, *, newest: bool = False) -> dict[str, Any]:
+        """The entries about rewards that have arrived of an environment since the last call; see `vlmrm_gym.infos`.
+
+        At most one episode is reported in each call: the newest, or the oldest and the others in the next calls.
+        """
+        info: dict[str, Any] = {}
+        if parts := self._arrived[i]:
+            info = {**join_late(parts).as_info(), "vlm_env_uid": self._env_uid}
+            parts.clear()
         if "vlm_features" in info:
             info["vlm_fingerprint"] = find_featured(self.envs).head.fingerprint
+        if (episode := self._books.pop(i, newest=newest)) is not None:
+            summary = {**episode.summary, "t": time.monotonic() - self._start_time}
+            fraction = summary.pop("success_fraction")
+            info["episode"] = info["scored_episode"] = summary | ({} if np.isnan(fraction) else {"success": fraction})
         return info
 
     def _warn_of_missing_returns(self) -> None:
@@ -232,27 +246,6 @@ class VLMVecEnv(VecEnv):
                 'in infos["episode"]. Evaluate with evaluate_policy, or with overlap=False.',
                 stacklevel=3,
             )
-
-    def _skip_lost_steps(self, infos: dict[str, Any]) -> None:
-        """Skip the transitions of calls that raised an exception after the environments had stepped."""
-        if "vlm_step_index" not in infos:  # scored at every step: such a transition has no reward
-            self._index_offsets = [0] * self.num_envs
-            return
-        offsets = self._index_offsets
-        if offsets is None:
-            before = [tracker.num_steps for tracker in self._trackers]
-            offsets = self._index_offsets = (infos["vlm_step_index"] - before).tolist()
-        for tracker, index, offset in zip(self._trackers, infos["vlm_step_index"].tolist(), offsets, strict=True):
-            tracker.skip_to(index - offset)
-
-    def _add_rewards(self, infos: dict[str, Any]) -> None:
-        """Add the rewards in the infos of the vector environment, without those of steps before this one's first."""
-        if self._index_offsets is None:
-            return
-        for i in np.flatnonzero(infos.get("_vlm_rewards", ())).tolist():
-            start, late = int(infos["vlm_reward_start"][i]) - self._index_offsets[i], late_fields(infos, i)
-            self._trackers[i].add_rewards(start, late)
-            self._newest_rewards[i].extend(late["vlm_rewards"].tolist())
 
 
 def _select_env(infos: dict[str, Any], i: int) -> dict[str, Any]:

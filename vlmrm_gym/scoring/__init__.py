@@ -1,6 +1,5 @@
 """Turns states into features with a renderer and a reward model, in this process or in workers."""
 
-from vlmrm_gym.scoring.backends import check_backend as check_backend
 from vlmrm_gym.scoring.backends import make_scoring_queue as make_scoring_queue
 from vlmrm_gym.scoring.queue import ScoringQueue as ScoringQueue
 from vlmrm_gym.scoring.requests import Request as Request

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlmrm_gym._util.closing import close_on_error
-from vlmrm_gym._util.validation import check_choice, check_integer, short_repr
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, ScorerOptions, Timeouts
@@ -44,8 +43,6 @@ def make_scoring_queue(
     in this process, whatever the backend. The defaults are those of a model that the caller has loaded, and of states
     that all are in memory.
     """
-    check_backend(backend, ray_options)
-    check_integer("num_workers", num_workers, minimum=0)
     if not in_workers:
         num_workers, devices = 0, None
     started = importlib.import_module(BACKENDS[backend if num_workers else LOCAL]).start(
@@ -64,17 +61,6 @@ def make_scoring_queue(
     return ScoringQueue(started, head, max_pending_bytes=max_pending_bytes)
 
 
-def check_backend(backend: str, ray_options: Mapping[str, Any] | None) -> None:
-    """Raise ValueError unless the backend exists and takes the options."""
-    check_choice("backend", backend, tuple(name for name in BACKENDS if name != LOCAL))
-    if ray_options is not None and backend != "ray":
-        received = f"{short_repr(ray_options)} and backend={backend!r}"
-        raise ValueError(f'`ray_options` needs backend="ray". Received {received}.')
-    if ray_options is not None and not isinstance(ray_options, Mapping):
-        rule = '`ray_options` must be a mapping such as {"num_gpus": 0.25}'
-        raise ValueError(f"{rule}. Received {short_repr(ray_options)}.")
-
-
 def choose_devices(num_workers: int, devices: Sequence[str] | None, device: str) -> list[str]:
     """The devices to score on, each at most once."""
     from vlmrm_gym.rewards.devices import resolve_device  # deferred: a worker need not import torch for this file
@@ -86,8 +72,6 @@ def choose_devices(num_workers: int, devices: Sequence[str] | None, device: str)
 
             return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         return [str(first)]
-    if isinstance(devices, str) or not isinstance(devices, Sequence) or not devices:
-        raise ValueError(f'`devices` must be a list such as ["cuda:0", "cuda:1"]. Received {short_repr(devices)}.')
     if device != "auto":
         raise ValueError(
             f"`device` and `devices` cannot both be passed. Received {device!r} and {devices!r}. Leave one out."

@@ -82,7 +82,7 @@ class ProcessChannel:
         return True
 
     def put(self, message: bytes) -> None:
-        """Have a message sent."""
+        """Queue a message for the process."""
         self._outbox.put(message)
 
     def get(self, timeout: float) -> tuple[str, Any] | None:

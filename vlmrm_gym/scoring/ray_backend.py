@@ -92,7 +92,7 @@ class ScoringActor:
         threading.Thread(target=self._serve, args=(driver,), daemon=True).start()
 
     def place(self) -> _Place:
-        """Where this runs."""
+        """Describe the place where the actor runs."""
         import ray  # deferred: this file must be importable without Ray
 
         log = ""
@@ -181,7 +181,7 @@ class RayChannel:
         self._replies_ref = self._actor.get.options(concurrency_group="replies").remote(PATIENCE)
 
     def wait_until_placed(self, timeout: float | None) -> bool:
-        """Whether the actor runs, has died, or never will; False while it waits for a place in the cluster."""
+        """Tell whether the actor runs, has died, or never will; False while it waits for a place in the cluster."""
         until = math.inf if timeout is None else time.monotonic() + timeout
         warned = timeout is not None
         while not self._killed and self._cluster.is_connected and not self._has_failed():
@@ -199,7 +199,7 @@ class RayChannel:
         return not self._killed  # without a connection, `get` says so
 
     def _has_failed(self) -> bool:
-        """Whether no reply will come, because a cluster that we started has died, or had no place in time."""
+        """Tell whether no reply will come, because a cluster that we started has died, or had no place in time."""
         now = time.monotonic()
         if any(one._place is not None for one in tuple(self._siblings)):
             self._waiting_since = now

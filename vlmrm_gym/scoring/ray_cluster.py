@@ -102,7 +102,7 @@ class Cluster:
         return f"Nodes alive: {', '.join(each) or 'none'}."
 
     def why_dead(self) -> str:
-        """What a cluster that we started has died of; "" if it lives, or others run it and may add nodes."""
+        """Say why a cluster that we started has died; "" if it lives, or others run it and may add nodes."""
         if not self.is_connected:
             return "The connection to the Ray cluster was closed by ray.shutdown(). Make environments again."
         if not self.is_local:
@@ -147,7 +147,7 @@ class Cluster:
         logger.warning("%s Waiting for the autoscaler.", message)
 
     def _can_grow(self) -> bool:
-        """Whether an autoscaler or Kubernetes provides the nodes; they then have named types."""
+        """Tell whether an autoscaler or Kubernetes provides the nodes; they then have named types."""
         try:
             from ray.autoscaler.v2.sdk import get_cluster_status
 
@@ -173,15 +173,15 @@ def choose_device(device: str, num_gpus: float) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Local versions of Python, this package, and the packages that rewards depend on."""
+    """Read the local versions of Python, this package, and the packages that rewards depend on."""
     packages = ("mujoco", "numpy", "open_clip_torch", "torch")
-    found = {"Python": platform.python_version(), "vlmrm_gym": vlmrm_gym.__version__}
-    return found | {package: metadata.version(package) for package in packages}
+    local = {"Python": platform.python_version(), "vlmrm_gym": vlmrm_gym.__version__}
+    return local | {package: metadata.version(package) for package in packages}
 
 
 def compare_versions(driver: Mapping[str, str], node: Mapping[str, str]) -> list[str]:
     """Warnings about versions here that differ from the driver's; a RuntimeError if no actor can run with them."""
-    minor = [own["Python"].rpartition(".")[0] for own in (driver, node)]
+    minor = [one["Python"].rpartition(".")[0] for one in (driver, node)]
     if minor[0] != minor[1] or driver["vlmrm_gym"] != node["vlmrm_gym"]:
         raise RuntimeError(
             f"The nodes of the Ray cluster must have the driver's version of Python and of vlmrm_gym. Node "

@@ -34,7 +34,7 @@ class Channel(Protocol):
         ...
 
     def wait_until_placed(self, timeout: float | None) -> bool:
-        """Whether the worker runs, or has died, waiting at most `timeout` seconds; False also after `kill`."""
+        """Tell whether the worker runs, or has died, waiting at most `timeout` seconds; False also after `kill`."""
         ...
 
     def put(self, message: bytes) -> None:
@@ -50,7 +50,7 @@ class Channel(Protocol):
         ...
 
     def kill(self) -> None:
-        """Have it killed, at the latest by `close`; `get` then returns soon. Any thread may call this, also again."""
+        """Kill the worker, at the latest by `close`; `get` then returns soon. Any thread may call this, also again."""
         ...
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class RemoteScorer:
         return self._channel.max_in_flight
 
     def wait_until_placed(self, timeout: float | None) -> bool:
-        """Whether the worker has a place to run, waiting at most `timeout` seconds."""
+        """Tell whether the worker has a place to run, waiting at most `timeout` seconds."""
         return self._channel.wait_until_placed(timeout)
 
     def wait_until_available(self) -> bool:

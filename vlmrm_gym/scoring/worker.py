@@ -1,4 +1,4 @@
-"""What a worker does, in a process here or on a Ray node. `remote.RemoteScorer` is the other side.
+"""Runs a worker, in a process here or on a Ray node. `remote.RemoteScorer` is the other side.
 
 It receives a function that makes the encoder, the renderer, then the keys and states of batches. It replies ("ready",
 pickled `EncoderInfo`), then for each batch ("drawn", None), and ("answer", features) or ("error", exception). In

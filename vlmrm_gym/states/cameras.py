@@ -1,4 +1,4 @@
-"""From what users pass as `camera` to MuJoCo cameras: settings, names, named sets, and lists of such."""
+"""Makes MuJoCo cameras of what users pass as `camera`: settings, names, named sets, and lists of such."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -45,19 +45,19 @@ def make_cameras(
     listed: Sequence[Any] = cameras if isinstance(cameras, list | tuple) else [cameras]
     if not listed:
         raise ValueError(f"`camera` must be a camera, or a list of at least one. Received {short_repr(cameras)}.")
-    made = [camera for one in listed for camera in _expand(model, one, own)]
-    fields = [repr({**get_fields(camera), "azimuth": camera.azimuth % 360}) for camera in made]
+    expanded = [camera for one in listed for camera in _expand(model, one, own)]
+    fields = [repr({**get_fields(camera), "azimuth": camera.azimuth % 360}) for camera in expanded]
     for i, own_fields in enumerate(fields):
         if own_fields in fields[:i]:
             raise ValueError(
                 f"`camera` must have different cameras. Numbers {fields.index(own_fields)} and {i} are the same. "
                 f"Received {short_repr(cameras)}."
             )
-    return made
+    return expanded
 
 
 def _expand(model: mujoco.MjModel, camera: Any, own: mujoco.MjvCamera) -> Sequence[mujoco.MjvCamera]:
-    """One camera, or those of a named set."""
+    """Expand a named set; any other value is one camera."""
     if isinstance(camera, mujoco.MjvCamera):
         return [copy.copy(camera)]
     is_set = isinstance(camera, str) and camera in VIEW_SETS and camera not in _names(model, "camera")
@@ -86,10 +86,10 @@ def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.M
     "fixed". Without a type, `fixedcamid` makes the camera fixed, and `trackbodyid` without a `lookat`, which only a
     free camera has, makes it a tracking one (as in the published VLM-RM code).
     """
-    made = mujoco.MjvCamera()
-    mujoco.mjv_defaultFreeCamera(model, made)
+    result = mujoco.MjvCamera()
+    mujoco.mjv_defaultFreeCamera(model, result)
     if camera is None:
-        return made
+        return result
     if isinstance(camera, str | Integral) and not isinstance(camera, bool):
         camera = {"type": "fixed", "fixedcamid": camera}
     if not isinstance(camera, Mapping):
@@ -100,24 +100,24 @@ def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.M
         raise ValueError(
             f"`camera` has no field {unknown[0]!r}. Valid fields: {', '.join(FIELDS)}. Received {short_repr(camera)}."
         )
-    made.type = _type(camera)
+    result.type = _type(camera)
     for field in ("distance", "azimuth", "elevation"):
         if field in camera:
-            setattr(made, field, _number(field, camera[field]))
+            setattr(result, field, _number(field, camera[field]))
     if "lookat" in camera:
         lookat = np.asarray(camera["lookat"], dtype=object).ravel()
         if len(lookat) != 3:
             raise ValueError(f"`camera`: lookat must be three numbers. Received {short_repr(camera['lookat'])}.")
-        made.lookat[:] = [_number("lookat", value) for value in lookat]
-    _check_place(model, made)
+        result.lookat[:] = [_number("lookat", value) for value in lookat]
+    _check_place(model, result)
     if "orthographic" in camera:
         check_flag("camera.orthographic", camera["orthographic"])
-        made.orthographic = bool(camera["orthographic"])
-    if made.type == TYPES["tracking"]:
-        made.trackbodyid = _identify(model, "body", camera.get("trackbodyid"))
-    if made.type == TYPES["fixed"]:
-        made.fixedcamid = _identify(model, "camera", camera.get("fixedcamid"))
-    return made
+        result.orthographic = bool(camera["orthographic"])
+    if result.type == TYPES["tracking"]:
+        result.trackbodyid = _identify(model, "body", camera.get("trackbodyid"))
+    if result.type == TYPES["fixed"]:
+        result.fixedcamid = _identify(model, "camera", camera.get("fixedcamid"))
+    return result
 
 
 def from_fields(fields: Mapping[str, Any]) -> mujoco.MjvCamera:
@@ -134,7 +134,7 @@ def set_fields(camera: mujoco.MjvCamera, fields: Mapping[str, Any]) -> None:
 
 
 def get_fields(camera: mujoco.MjvCamera) -> dict[str, Any]:
-    """All fields of a camera, copied, so that they can be pickled."""
+    """Copy all fields of a camera, so that they can be pickled."""
     return {field: copy.copy(getattr(camera, field)) for field in FIELDS}
 
 

@@ -68,7 +68,7 @@ class _ClassicControlRenderer:
         return other
 
     def is_equivalent(self, other: object) -> bool:
-        """Whether another renderer renders the same frames."""
+        """Tell whether another renderer renders the same frames."""
         return isinstance(other, _ClassicControlRenderer) and self.__getstate__() == other.__getstate__()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Frames that environments render themselves through MuJoCo: in which OpenGL context, and from which camera."""
+"""Renders frames through an environment's own MuJoCo viewer: in which OpenGL context, and from which camera."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ class PhysicsScene:
 
 
 def find_scene(env: gym.Env[Any, Any]) -> Any:
-    """What has the MuJoCo model that an environment shows, its data, and what draws it; None without one.
+    """Find the object with the MuJoCo model and data that an environment shows; None without one.
 
     An environment with a `MujocoRenderer`: itself, or one that it contains, as a maze does; or a `PhysicsScene`.
     """
@@ -120,7 +120,7 @@ def camera_type(renderer: Any) -> mujoco.mjtCamera:
 
 
 def render_own(env: gym.Env[Any, Any]) -> Any:
-    """What `env.render()` returns, drawn in the OpenGL context of the environment's viewer.
+    """Call `env.render()` in the OpenGL context of the environment's viewer.
 
     Gymnasium's viewers draw in whichever context is current. Once another one has been made, that is not theirs.
     """
@@ -140,7 +140,7 @@ def render_own(env: gym.Env[Any, Any]) -> Any:
 
 
 def _can_draw(viewer: OffScreenViewer) -> bool:
-    """Whether white pixels that are drawn can be read: then a black frame is that of a black scene."""
+    """Tell whether white pixels that are drawn can be read: then a black frame is that of a black scene."""
     viewer._set_mujoco_buffer()
     pixels = np.full((3 * viewer.viewport.height * viewer.viewport.width, 1), 255, dtype=np.uint8)
     mujoco.mjr_drawPixels(pixels, None, viewer.viewport, viewer.con)
@@ -150,7 +150,7 @@ def _can_draw(viewer: OffScreenViewer) -> bool:
 
 
 def render_views(env: gym.Env[Any, Any], cameras: Sequence[CameraFields]) -> list[Any]:
-    """What the environment renders from each camera, markers in its viewer included. Its own camera stays as it was."""
+    """Render the environment from each camera, markers in its viewer included. Its own camera stays as it was."""
     scene = find_scene(env)
     if isinstance(scene, PhysicsScene):
         if any(camera["type"] != TYPES["fixed"] for camera in cameras):
@@ -174,15 +174,15 @@ def render_views(env: gym.Env[Any, Any], cameras: Sequence[CameraFields]) -> lis
 
 
 def _render_view(env: gym.Env[Any, Any], viewer: OffScreenViewer, camera: CameraFields, markers: list[Any]) -> Any:
-    """What the environment renders from one camera."""
+    """Render the environment from one camera."""
     set_fields(viewer.cam, camera)
     viewer._markers[:] = markers  # rendering clears them
     position = viewer.scn.camera[0].pos
     position[:] = np.nan
     frame = render_own(env)
     used = get_fields(viewer.cam)
-    given = [name for name in camera if name != "lookat" or camera["type"] != TYPES["tracking"]]  # that follows
-    if np.isnan(position).any() or not all(np.array_equal(used[name], camera[name]) for name in given):
+    compared = [name for name in camera if name != "lookat" or camera["type"] != TYPES["tracking"]]  # that follows
+    if np.isnan(position).any() or not all(np.array_equal(used[name], camera[name]) for name in compared):
         raise _unused_camera(env)
     return frame
 

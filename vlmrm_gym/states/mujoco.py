@@ -81,7 +81,7 @@ class MuJoCoRenderer:
         )
 
     def is_equivalent(self, other: object) -> bool:
-        """Whether this renderer, given scene changes of model and cameras, renders the same frames as another one."""
+        """Tell whether this renderer, given scene changes of model and cameras, renders another one's frames."""
         return (
             isinstance(other, MuJoCoRenderer)
             and self.look == other.look

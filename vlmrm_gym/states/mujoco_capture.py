@@ -100,7 +100,7 @@ class MuJoCoCapture:
         return self._trial is None or self._trial(self._scene, self._viewer, self._renderer, self._own_camera)
 
     def _compare_cameras(self) -> SceneChange | None:
-        """How the cameras differ from those of the renderer."""
+        """Compare the cameras with those of the renderer."""
         moved = {
             camera_field(number, name): value
             for number, (own, drawn) in enumerate(zip(self._cameras, self._renderer.cameras, strict=True))
@@ -141,7 +141,7 @@ class Trial:
             self._num_due = max(self._num_due, 1)
 
     def __call__(self, scene: Any, watch: Watch, renderer: MuJoCoRenderer, own_camera: bool) -> bool:
-        """Whether the state is drawn as the environment renders it. Model and data must be restored afterwards."""
+        """Tell whether the state is drawn as the environment renders it. Model and data must be restored afterwards."""
         if self.failed:
             return False
         watch.prepare()

@@ -1,4 +1,4 @@
-"""OpenGL without a window: EGL (the default on Linux) or OSMesa, as `MUJOCO_GL` says; one of them in a process."""
+"""Makes OpenGL contexts without a window: EGL (default on Linux) or OSMesa, as `MUJOCO_GL` says; one kind a process."""
 
 import gc
 import importlib

@@ -1,4 +1,4 @@
-"""How scenes of states differ from the renderer's: fields of a MuJoCo model and its cameras, in memory and in files."""
+"""Scene changes: fields of a MuJoCo model and its cameras that differ from the renderer's, in memory and in files."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def camera_field(number: int, name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class SceneChange:
-    """How the scene of a state differs from the scene that the renderer was made for.
+    """The difference between the scene of a state and the scene that the renderer was made for.
 
     Successive states share unchanged values, so a new texture is stored, and pickled, once.
     """
@@ -57,7 +57,7 @@ class SceneChange:
     with several cameras: all of its frames, (V, H, W, 3)."""
 
     def arrays(self) -> Iterator[NDArray[Any]]:
-        """All arrays of the change."""
+        """Return all arrays of the change."""
         yield from (value for value in self.fields.values() if isinstance(value, np.ndarray))
         if self.frame is not None:
             yield self.frame
@@ -110,14 +110,14 @@ def pack_changes(changes: Sequence[SceneChange | None]) -> dict[str, NDArray[Any
 def unpack_changes(arrays: Mapping[str, NDArray[Any]]) -> list[SceneChange | None]:
     """The scene changes that `pack_changes` packed. States share the values that they shared then."""
     values = {name: array if array.ndim else array.item() for name, array in arrays.items()}
-    made: list[SceneChange | None] = []
+    changes: list[SceneChange | None] = []
     for fields in parse_json(str(arrays["table"])):
         if fields is None:
-            made.append(None)
+            changes.append(None)
             continue
-        found = {name: values[f"value_{number}"] for name, number in fields.items()}
-        made.append(SceneChange(frame=found.pop(_FRAME, None), fields=found))
-    return made
+        unpacked = {name: values[f"value_{number}"] for name, number in fields.items()}
+        changes.append(SceneChange(frame=unpacked.pop(_FRAME, None), fields=unpacked))
+    return changes
 
 
 def save_changes(path: Path, changes: Sequence[SceneChange | None]) -> None:
@@ -147,7 +147,7 @@ def check_read(changes: Sequence[SceneChange | None]) -> None:
 
 
 def same_sizes(model: "mujoco.MjModel", other: "mujoco.MjModel") -> bool:
-    """Whether two models have the same fields with the same shapes: one can be rendered as a change of the other."""
+    """Tell whether two models have equal fields and shapes: one can be rendered as a change of the other."""
     names = field_names(model)
     return names == field_names(other) and all(
         np.shape(get_field(model, name)) == np.shape(get_field(other, name)) for name in names
@@ -189,7 +189,7 @@ def set_field(owner: Any, name: str, value: Any) -> None:
 
 
 def same_value(value: Any, other: Any) -> bool:
-    """Whether two values of a field are bitwise equal."""
+    """Tell whether two values of a field are bitwise equal."""
     if value is other or not isinstance(value, np.ndarray):
         return value is other or value == other
     # Eight bytes at a time is three times as fast for textures, and a NaN equals itself.

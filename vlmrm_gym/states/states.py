@@ -69,7 +69,7 @@ class EnvRenderer(Renderer, Protocol):
         ...
 
     def is_equivalent(self, other: "Renderer") -> bool:
-        """Whether this renderer, given scene changes, renders the same frames as another one."""
+        """Tell whether this renderer, given scene changes, renders the same frames as another one."""
         ...
 
 
@@ -96,7 +96,7 @@ class States:
         return replace(self._rows(used), clips=clips.reshape(-1, *self.clips.shape[1:]))
 
     def _rows(self, index: slice | NDArray[Any]) -> "States":
-        """Some rows, without clips."""
+        """Select rows, without clips."""
         if self.changes is None:
             return States(self.rows[index])
         chosen = np.arange(len(self.rows))[index]
@@ -130,19 +130,19 @@ class States:
         """Memory in bytes; arrays that scene changes share count once."""
         distinct = {id(change): change for change in self.changes or () if change is not None}
         arrays = {id(array): array for change in distinct.values() for array in change.arrays()}
-        own = [array for array in (self.rows, self.clips) if array is not None]
-        return sum(array.nbytes for array in (*own, *arrays.values()))
+        rows_and_clips = [array for array in (self.rows, self.clips) if array is not None]
+        return sum(array.nbytes for array in (*rows_and_clips, *arrays.values()))
 
     def draw(self, renderer: Renderer) -> NDArray[np.uint8]:
         """Render the rows, but for captured frames: uint8 (N, H, W, 3), of several cameras (N, V, H, W, 3)."""
         changes = self.changes or ()
-        given = [change.frame for change in changes if change is not None and change.frame is not None]
-        if not given:
+        captured_frames = [change.frame for change in changes if change is not None and change.frame is not None]
+        if not captured_frames:
             return renderer.render(self.rows, self.changes)
-        given = np.stack(given)
+        captured_frames = np.stack(captured_frames)
         captured = np.array([change is not None and change.frame is not None for change in changes])
-        frames = np.empty((len(self.rows), *given.shape[1:]), dtype=np.uint8)
-        frames[captured] = given
+        frames = np.empty((len(self.rows), *captured_frames.shape[1:]), dtype=np.uint8)
+        frames[captured] = captured_frames
         if not captured.all():
             others = self._rows(~captured)
             frames[~captured] = renderer.render(others.rows, others.changes)

@@ -29,11 +29,11 @@ class FrameStore:
         return self
 
     def is_equivalent(self, other: object) -> bool:
-        """Whether the other renderer stores frames."""
+        """Tell whether the other renderer stores frames."""
         return isinstance(other, FrameStore)
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
 
 def check_frame(rendered: object) -> NDArray[np.uint8]:

@@ -170,7 +170,7 @@ class VectorCapture:
         return States(states, list(self._changes) if changed else None), infos
 
     def _shared_changes(self) -> Sequence[SceneChange | None] | None:
-        """How the shared scene differs from the renderer's, for each environment."""
+        """Compare the shared scene with the renderer's, for each environment."""
         assert self._shared_view is not None
         change = self._shared_view.capture()[1]
         if change is not None and change.frame is not None:

@@ -1,4 +1,4 @@
-"""One environment seen through its states: chooses the renderer, captures states, and draws them."""
+"""StateView sees one environment through its states: it chooses the renderer, captures states, and draws them."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -129,8 +129,8 @@ class StateView:
     @property
     def size(self) -> tuple[int, int] | None:
         """(height, width) of the environment's own frames, in pixels; None if frames are stored."""
-        own = self._renderer
-        return None if isinstance(own, FrameStore) else (own.height, own.width)
+        renderer = self._renderer
+        return None if isinstance(renderer, FrameStore) else (renderer.height, renderer.width)
 
     def pin_camera(self) -> None:
         """If the view uses the environment's own camera, make the environment render with the same one."""
@@ -177,11 +177,11 @@ class StateView:
                 "`env` must have environments that are all drawn from their states, or none. Received some whose "
                 "frames are stored. Wrap all in the same wrappers."
             )
-        own = self._renderer.at_size(lambda *_: (renderer.height, renderer.width))
-        if own.is_equivalent(renderer):
-            self._capture = self._make_capture(renderer, own)
+        same_size = self._renderer.at_size(lambda *_: (renderer.height, renderer.width))
+        if same_size.is_equivalent(renderer):
+            self._capture = self._make_capture(renderer, same_size)
         else:
-            self._capture = DrawingCapture(self._make_capture(own), own, renderer.state_size)
+            self._capture = DrawingCapture(self._make_capture(same_size), same_size, renderer.state_size)
 
     def render(self) -> Any:
         """The frame as the model sees it, but at the environment's own size: uint8 (H, W, 3), views side by side."""
@@ -218,10 +218,10 @@ def make_renderer(env: gym.Env[Any, Any], *, camera: Any = None, quality: Qualit
     `cameras.make_cameras`; None: the environment's own) and `quality` (see `MuJoCoRenderer`) are for MuJoCo only.
     """
     check_choice("quality", quality, QUALITIES)
-    own: Any = env.unwrapped
+    base: Any = env.unwrapped
     scene, cameras = _find_scene(env), None if camera is None else choose_cameras(env, camera)
     if camera is not None and cameras is None:
-        received = f"Received {short_repr(camera)} for {own}, which has one view. Leave it out."
+        received = f"Received {short_repr(camera)} for {base}, which has one view. Leave it out."
         raise ValueError(f"`camera` is for MuJoCo environments. {received}")
     if scene is not None:
         from vlmrm_gym.states.env_viewers import find_camera, find_look, own_size
@@ -234,9 +234,9 @@ def make_renderer(env: gym.Env[Any, Any], *, camera: Any = None, quality: Qualit
         return FrameStore()
     from vlmrm_gym.states.classic_control import CartPoleRenderer, MountainCarRenderer
 
-    if isinstance(own, CartPoleEnv):
-        return CartPoleRenderer(own.screen_height, own.screen_width)
-    return MountainCarRenderer(own.screen_height, own.screen_width, textured=getattr(own, "textured", False))
+    if isinstance(base, CartPoleEnv):
+        return CartPoleRenderer(base.screen_height, base.screen_width)
+    return MountainCarRenderer(base.screen_height, base.screen_width, textured=getattr(base, "textured", False))
 
 
 def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
@@ -266,7 +266,7 @@ def _find_appearance(own: Any) -> Mapping[str, Any] | None:
 
 
 def _is_redrawn(env: gym.Env[Any, Any]) -> bool:
-    """Whether a wrapper changes what is rendered."""
+    """Tell whether a wrapper changes what is rendered."""
     while isinstance(env, gym.Wrapper):
         if type(env).render is not gym.Wrapper.render and not isinstance(env, _PASSTHROUGH):
             return True

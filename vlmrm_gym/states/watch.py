@@ -172,7 +172,7 @@ class Watch(ABC):
         """The fields of the camera now. The same object until one changes."""
 
     def shows_state(self) -> bool:
-        """Whether state, model and camera determine the environment's frame, drawn by the code that draws it now."""
+        """Tell whether state, model and camera determine the environment's frame, drawn by its present code."""
         return not (
             self._shows_dynamics
             or (self._shows_islands and self._scene.data.nisland)
@@ -221,15 +221,15 @@ class ViewerWatch(Watch):
     """
 
     def __init__(self, env: gym.Env[Any, Any], scene: Any, renderer: MuJoCoRenderer) -> None:
-        own, (_, options, max_geom) = scene.mujoco_renderer, renderer.look
+        (_, options, max_geom), width, height = renderer.look, scene.mujoco_renderer.width, scene.mujoco_renderer.height
         super().__init__(env, scene, renderer)
         self._first = self._camera = get_fields(find_camera(scene))
         self._camera_numbers: tuple[Any, ...] | None = None
-        self._configuration = options, max_geom, own.width, own.height
+        self._configuration = options, max_geom, width, height
         self._shown: list[Any] = []
         """The markers in the last frame that was captured, if they have been put back."""
         self._shown_at = -1.0
-        viewport, drawn = mujoco.MjrRect(0, 0, own.width, own.height), mujoco.MjvScene(scene.model, max_geom)
+        viewport, drawn = mujoco.MjrRect(0, 0, width, height), mujoco.MjvScene(scene.model, max_geom)
         self._settings = _settings(make_options(options), mujoco.MjvPerturb(), drawn, viewport)
 
     def camera(self) -> Mapping[str, Any]:
@@ -281,7 +281,7 @@ class ViewerWatch(Watch):
 
 
 def renders_as_gymnasium(env: gym.Env[Any, Any]) -> bool:
-    """Whether a `MujocoEnv`, unwrapped, renders with Gymnasium's own code: no class or attribute replaces a method."""
+    """Tell whether a `MujocoEnv`, unwrapped, renders with Gymnasium's code: no class or attribute replaces it."""
     scene = find_scene(env)
     return (
         scene is env
@@ -291,7 +291,7 @@ def renders_as_gymnasium(env: gym.Env[Any, Any]) -> bool:
 
 
 def _viewer_is_gymnasiums(renderer: Any) -> bool:
-    """Whether a `MujocoRenderer` has, or will make, a viewer whose methods are Gymnasium's."""
+    """Tell whether a `MujocoRenderer` has, or will make, a viewer whose methods are Gymnasium's."""
     viewer = find_viewer(renderer)
     return _METHODS.isdisjoint(vars(renderer)) and (
         viewer is None or (type(viewer) is OffScreenViewer and _METHODS.isdisjoint(vars(viewer)))
@@ -305,7 +305,7 @@ def _render_methods(env: gym.Env[Any, Any], scene: Any) -> list[Any]:
 
 
 def _settings(options: Any, perturbation: Any, scene: Any, viewport: Any) -> tuple[Any, ...]:
-    """What a viewer's frame depends on besides model, data, camera, markers and overlays."""
+    """Collect what a viewer's frame depends on besides model, data, camera, markers and overlays."""
     return (
         _option_numbers(options),
         _perturbation_numbers(perturbation),

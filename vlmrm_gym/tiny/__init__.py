@@ -43,5 +43,5 @@ def _anchors() -> dict[str, torch.Tensor]:
 
 
 def in_domain(goal: torch.Tensor) -> bool:
-    """Whether the reward of a goal, a unit vector, float32 (D,), varies over the states of any training scene."""
+    """Tell whether the reward of a goal, a unit vector, float32 (D,), varies over the states of any training scene."""
     return any((vectors @ goal.float().cpu()).std() >= MIN_SIMILARITY_STD for vectors in _anchors().values())

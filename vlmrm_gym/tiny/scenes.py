@@ -1,4 +1,4 @@
-"""Which frames the bundled model knows: a warning about those that are unlike the scenes that it was trained on.
+"""Warns of frames that are unlike the scenes that the bundled model was trained on.
 
 Embeddings cannot tell: many scenes look to the last layer like one of its own. The first stage of the image tower can.
 Its mean activations, (C,) of each frame, have a mean and a covariance in every training scene, and so a Mahalanobis
@@ -29,7 +29,7 @@ _newest = threading.local()
 
 
 def observe(network: Any) -> None:
-    """From now on keep the first stage's mean activations of the frames that the bundled model encodes."""
+    """Keep the first stage's mean activations of all frames that the bundled model encodes from now on."""
     network.visual.layer1.register_forward_hook(_keep)
 
 
@@ -38,7 +38,7 @@ def _keep(stage: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
 
 
 def newest_activations() -> torch.Tensor:
-    """Of the batch that the bundled model encoded last on this thread: float32 (B, C)."""
+    """Return the activations of the batch that this thread encoded last: float32 (B, C)."""
     return _newest.activations
 
 
@@ -50,7 +50,7 @@ def _statistics(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def distance(activations: torch.Tensor) -> torch.Tensor:
-    """How far frames are from the nearest training scene: float32 (B, C) to float32 (B,). Above 1 they are unknown."""
+    """Measure how far frames are from the nearest training scene: float32 (B, C) to (B,). Above 1 they are unknown."""
     means, whitenings = _statistics(activations.device)
     return torch.linalg.vector_norm((activations - means) @ whitenings, dim=2).amin(0)
 

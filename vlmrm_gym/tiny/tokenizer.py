@@ -43,8 +43,8 @@ class Tokenizer:
         tokens = torch.zeros(len(texts), CONTEXT_LENGTH, dtype=torch.long)
         start, end = (self._ids[special] for special in _SPECIAL)
         for row, text in zip(tokens, texts, strict=True):
-            found = [start, *self.encode(text), end]
-            row[: len(found)] = torch.tensor(found)
+            ids = [start, *self.encode(text), end]
+            row[: len(ids)] = torch.tensor(ids)
         return tokens
 
     def encode(self, text: str) -> list[int]:

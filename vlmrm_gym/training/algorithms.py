@@ -59,11 +59,11 @@ def algorithm_class(name: str) -> "type[BaseAlgorithm]":
 @cache
 def parameters(name: str) -> Mapping[str, inspect.Parameter]:
     """The keys of `rl` that are keyword arguments of an algorithm."""
-    own = dict(inspect.signature(algorithm_class(name)).parameters)
+    arguments = dict(inspect.signature(algorithm_class(name)).parameters)
     if ALGORITHMS[name].on_policy:
-        own |= {key: own.pop(called) for key, called in _ON_POLICY_NAMES.items() if called in own}
+        arguments |= {key: arguments.pop(called) for key, called in _ON_POLICY_NAMES.items() if called in arguments}
     ours = re.compile(rf"_.*|.*_buffer_(class|kwargs)|{'|'.join(_NOT_SETTINGS)}")
-    return {key: one for key, one in own.items() if not ours.fullmatch(key)}
+    return {key: one for key, one in arguments.items() if not ours.fullmatch(key)}
 
 
 def find_setting(rl: RLConfig, key: str) -> Any:
@@ -140,16 +140,16 @@ def _make_noise(settings: Mapping[str, Any], size: int, warm_up: int) -> "Action
 
     from vlmrm_gym.sb3 import ActionRepeatNoise
 
-    own = {key: value for key, value in settings.items() if key != "name"}
+    options = {key: value for key, value in settings.items() if key != "name"}
     if (name := settings.get("name")) not in _NOISES:
         raise ValueError(f"`action_noise` must have a name: {', '.join(_NOISES)}. Received {short_repr(settings)}.")
     if name == "ActionRepeatNoise":
-        return ActionRepeatNoise(size, steps=warm_up, **own)
-    mean, sigma = (np.full(size, own.pop(key, default), float) for key, default in (("mean", 0.0), ("sigma", 0.1)))
-    made = getattr(noise, name)(mean, sigma, **own)
+        return ActionRepeatNoise(size, steps=warm_up, **options)
+    mean, sigma = (np.full(size, options.pop(key, default), float) for key, default in (("mean", 0.0), ("sigma", 0.1)))
+    result = getattr(noise, name)(mean, sigma, **options)
     with np.errstate(invalid="ignore"):
-        is_finite = (sigma >= 0).all() and np.isfinite(made()).all()
-    made.reset()
+        is_finite = (sigma >= 0).all() and np.isfinite(result()).all()
+    result.reset()
     if not is_finite:
         raise ValueError(f"`action_noise` must draw finite numbers. Received {short_repr(settings)}.")
-    return made
+    return result

@@ -1,4 +1,4 @@
-"""Other words for the same: those of the published VLM-RM code, and short flags."""
+"""Aliases of keys: the words of the published VLM-RM code, and short flags."""
 
 from collections.abc import Mapping
 
@@ -14,8 +14,10 @@ ALIASES: Mapping[str, str] = {
     "baseline_prompts": "baseline",
     "pretrained_model": "model",
     "camera_config": "camera",
+    "reward": "name",
+    "reward_kwargs": "kwargs",
 }
-"""Words of the published format in `reward`, in files and flags, and the keys here."""
+"""Words of the published format in `reward`, and of Python, in files and flags, and the keys here."""
 
 REMOVED: Mapping[str, str] = {
     "reward.score_tolerance": "was removed. Use score_every.",

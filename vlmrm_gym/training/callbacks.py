@@ -74,9 +74,9 @@ class RunCallback(BaseCallback):
         before, now = self.progress.step, self.model.num_timesteps
         self.progress.step = now
         logging = self.config.logging
-        has_session = self._log_sessions()
+        has_round = self._log_rounds()
         self._keep_best()
-        if _due(logging.tensorboard_freq, before, now) or (has_session and logging.tensorboard_freq):
+        if _due(logging.tensorboard_freq, before, now) or (has_round and logging.tensorboard_freq):
             self._log()
         if _due(logging.video_freq, before, now):
             self._record_video()
@@ -116,7 +116,7 @@ class RunCallback(BaseCallback):
 
     def close(self) -> None:
         """Write pending rows and close the progress bar."""
-        self._log_sessions()
+        self._log_rounds()
         self._write_rows()
         self._bar.close()
 
@@ -183,14 +183,14 @@ class RunCallback(BaseCallback):
             postfix["success"] = f"{np.mean(self._recent_success):.0%}"
         self._bar.set_postfix(postfix)
 
-    def _log_sessions(self) -> bool:
-        """Report new sessions, and keep a new head. Returns whether there were any."""
+    def _log_rounds(self) -> bool:
+        """Report new rounds, and keep a new head. Returns whether there were any."""
         if self.learning is None:
             return False
         with self._warn_on_oserror("The head"):
             self.learning.keep_head()
-        with self._warn_on_oserror("The picture of a session"):
-            return self.learning.log_sessions(self._bar.write)
+        with self._warn_on_oserror("The picture of a round"):
+            return self.learning.log_rounds(self._bar.write)
         return True
 
     def _judge_again(self, learning: Learning) -> None:

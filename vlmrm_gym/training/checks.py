@@ -1,4 +1,4 @@
-"""What is checked of a configuration before anything is loaded, besides the types and ranges of its values."""
+"""Checks a configuration before anything is loaded, besides the types and ranges of its values."""
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ import gymnasium as gym
 from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.endpoint.client import read_key
 from vlmrm_gym.endpoint.settings import EndpointSettings
-from vlmrm_gym.preferences.answers import plan_sessions
+from vlmrm_gym.preferences.answers import plan_rounds
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -20,7 +20,7 @@ from vlmrm_gym.rewards.specification import SERVER, names_code, names_server, re
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting, find_wrong_arguments
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Key, Problem, constructing, flatten, validate
-from vlmrm_gym.training.defaults import first_session, read_traits, with_defaults
+from vlmrm_gym.training.defaults import first_round, read_traits, with_defaults
 
 _RAY_RESOURCES = ("num_cpus", "num_gpus", "memory", "object_store_memory", "resources", "accelerator_type")
 _RAY_RESOURCES += ("label_selector", "scheduling_strategy")
@@ -28,14 +28,14 @@ _RAY_RESOURCES += ("label_selector", "scheduling_strategy")
 
 
 def _has_path(value: Any) -> bool:
-    """Whether one of the texts in a value may be "module:name", which an environment may import."""
+    """Tell whether one of the texts in a value may be "module:name", which an environment may import."""
     if isinstance(value, dict):
         return any(map(_has_path, (*value, *value.values())))
     return any(map(_has_path, value)) if isinstance(value, list) else isinstance(value, str) and ":" in value
 
 
 def _is_foreign(labeler: Any) -> bool:
-    """Whether a labeler is code, or names a server."""
+    """Tell whether a labeler is code, or names a server."""
     values = labeler if isinstance(labeler, dict) else {"kind": labeler}
     kinds = [values.get(name) for name in ("kind", "name")]
     return any(":" in str(kind) or names_server(kind, values) for kind in kinds)
@@ -57,10 +57,10 @@ _CODE: Mapping[Key, Callable[[Any], bool]] = {
 
 def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
     """Find keys that name code to run, except where flags alone say the same. Imports nothing."""
-    now, said = flatten(config), flatten(flags)
+    now, flag_values = flatten(config), flatten(flags)
     for key, is_code in _CODE.items():
         value = now[key]
-        if value is not None and is_code(value) and value != said[key]:
+        if value is not None and is_code(value) and value != flag_values[key]:
             rule = f"names code that would be run. Received {short_repr(value)}. If you trust it, pass --trust-code."
             if key == ("reward", "ray_options"):
                 rule += f" Without it, there may be {', '.join(_RAY_RESOURCES)}."
@@ -68,7 +68,7 @@ def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
                 rule = rule.replace("run.", f"run, or {SERVER}.", 1)
             yield Problem.of(".".join(key), rule)
     kwargs = now["reward", "kwargs"]
-    if names_server(now["reward", "name"], kwargs or {}) and kwargs != said["reward", "kwargs"]:
+    if names_server(now["reward", "name"], kwargs or {}) and kwargs != flag_values["reward", "kwargs"]:
         rule = f"names {SERVER}. Received {short_repr(kwargs)}. If you trust it, pass --trust-code."
         yield Problem.of("reward.kwargs", rule)
 
@@ -111,7 +111,7 @@ def complete(config: Config) -> Config:
     if config.reward.name in ("clip", "preference"):
         with constructing(config, "reward.model"):
             parse_model_name(cast(Any, find_specification(config)).model)
-    if (problem := _find_wrong_length(config) or _find_wrong_session(config)) is not None:
+    if (problem := _find_wrong_length(config) or _find_wrong_round(config)) is not None:
         raise ConfigError([problem])
     return config
 
@@ -127,7 +127,7 @@ def find_specification(config: Config) -> RewardSpec | None:
 
 def _check_labeler(config: Config, *, learns: bool) -> None:
     """Raise a ConfigError unless a reward that learns, and no other, has a labeler that can be made."""
-    labeler, own = config.reward.labeler, config.preferences
+    labeler, plan = config.reward.labeler, config.preferences
     if learns and labeler is None:
         rule = "is missing: the reward is learned from a labeler's answers. Say which, for example ground_truth; or, if"
         raise ConfigError([Problem.of("reward.labeler", f"{rule} it has been learned, `head`, its file.")])
@@ -141,9 +141,9 @@ def _check_labeler(config: Config, *, learns: bool) -> None:
     with constructing(config, "reward.labeler"):
         resolve_labeler(labeler)
     with constructing(config, "preferences.fit"):
-        FitOptions(**(own.fit or {}))
+        FitOptions(**(plan.fit or {}))
     with constructing(config, "preferences.schedule"):
-        plan_sessions(own.total, own.pairs, own.schedule)
+        plan_rounds(plan.total, plan.pairs, plan.schedule)
 
 
 def check_key(config: Config) -> None:
@@ -153,34 +153,34 @@ def check_key(config: Config) -> None:
     labeler = resolve_labeler(config.reward.labeler)
     if isinstance(labeler, EndpointSettings):
         with constructing(config, "reward.labeler"):
-            read_key(labeler.key_variable)
+            read_key(labeler.api_key_env)
 
 
-def _find_wrong_session(config: Config) -> Problem | None:
-    """Check that sessions, and what comes before them, have the steps that they need."""
-    own, rl = config.preferences, config.rl
+def _find_wrong_round(config: Config) -> Problem | None:
+    """Check that rounds, and what comes before them, have the steps that they need."""
+    plan, rl = config.preferences, config.rl
     if config.reward.labeler is None:
         return None
-    assert own.every
+    assert plan.every
     assert rl.n_steps
     assert rl.episode_length
-    first = first_session(config)
+    first = first_round(config)
     if first >= rl.n_steps:
         return Problem.of("preferences.first", f"must be below `rl.n_steps`, {rl.n_steps:,}. Received {first:,}.")
-    last = first + (own.num_sessions - 1) * own.every
+    last = first + (plan.num_rounds - 1) * plan.every
     if last >= rl.n_steps:
-        rule = f"must be lower, or `preferences.pairs` higher: the last of {own.num_sessions} sessions would be at step"
-        return Problem.of("preferences.every", f"{rule} {last:,} of {rl.n_steps:,}. Received {own.every}.")
-    if own.segment_length > rl.episode_length:
-        rule = f"must be at most the length of an episode, {rl.episode_length}. Received {own.segment_length}."
+        rule = f"must be lower, or `preferences.pairs` higher: the last of {plan.num_rounds} rounds would be at step"
+        return Problem.of("preferences.every", f"{rule} {last:,} of {rl.n_steps:,}. Received {plan.every}.")
+    if plan.segment_length > rl.episode_length:
+        rule = f"must be at most the length of an episode, {rl.episode_length}. Received {plan.segment_length}."
         return Problem.of("preferences.segment_length", rule)
-    # In the log, at most: off-policy sessions are at the end of a rollout.
+    # In the log, at most: off-policy rounds are at the end of a rollout.
     states = max(first, config.num_envs * rl.episode_length) + config.num_envs * (rl.train_freq or 1)
-    segments = states * (rl.episode_length - own.segment_length + 1) // rl.episode_length
-    pairs = plan_sessions(own.total, own.pairs, own.schedule)[0]
+    segments = states * (rl.episode_length - plan.segment_length + 1) // rl.episode_length
+    pairs = plan_rounds(plan.total, plan.pairs, plan.schedule)[0]
     if 2 * pairs > segments:
-        rule = f"must be lower, or `preferences.first` higher: the first session asks about {pairs} pairs of {segments}"
-        return Problem.of("preferences.pairs", f"{rule} segments, and needs two for each. Received {own.pairs}.")
+        rule = f"must be lower, or `preferences.first` higher: the first round asks about {pairs} pairs of {segments}"
+        return Problem.of("preferences.pairs", f"{rule} segments, and needs two for each. Received {plan.pairs}.")
     return None
 
 

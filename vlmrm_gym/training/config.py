@@ -15,31 +15,32 @@ from pydantic import Field
 
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.learned import Preference
-from vlmrm_gym.states import Quality
+from vlmrm_gym.scoring.options import FileOptions
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task
 from vlmrm_gym.training.aliases import LEGACY_NAMES
 from vlmrm_gym.training.config_types import (
     AlgorithmName,
-    Cameras,
     Count,
     Flag,
     Fraction,
     Integer,
     LabelerValue,
     Name,
-    Number,
-    Processes,
     Section,
     Steps,
     StepsOrNone,
     Texts,
     YAMLMapping,
+    with_checks,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardConfig(CLIPFields, Section):
-    """The reward. Fields of `vlmrm_gym.CLIP` are for `name: clip`; those that `Preference` has, also for that."""
+@with_checks
+class RewardConfig(FileOptions, CLIPFields, Section):
+    """The reward, and how it is scored. Fields of `vlmrm_gym.CLIP` are for `name: clip`; those that `Preference` has,
+    also for that.
+    """
 
     name: str = "clip"
     """clip: how well the frame matches the prompt; ground_truth: the environment's own reward; another kind, such as
@@ -49,46 +50,13 @@ class RewardConfig(CLIPFields, Section):
     """for a reward other than clip: keyword arguments of the callable or class, or the specification's fields"""
     labeler: LabelerValue | None = None
     """for preference: what answers which of two segments is closer to the goal; its kind or settings, such as
-    {kind: ground_truth, mistakes: 0.1}, or "package.module:attribute" """
+    {kind: ground_truth, mistake_rate: 0.1}, or "package.module:attribute" """
     prompt: Texts | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     """the goal: a text or a list of texts (None: the task's)"""
     baseline: Texts | None = None
     """the scene without the goal: a text or a list of texts; required for alpha above 0 (None: the task's)"""
-    alpha: Number = 0.0
-    """strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1"""
-    batch_size: Count | None = None
-    """maximum number of frames encoded at once, which affects no reward (None: chosen)"""
-    camera: Cameras | None = None
-    """MuJoCo only: settings of its camera, such as {distance: 3.5, azimuth: 180}, or one of the model's cameras by name
-    or number; a list of such; or a named set, paper, side, front-side or around (None: humanoids: the paper's, others:
-    the environment's own)"""
-    combine_views: str | None = None
-    """how the rewards of several cameras make one: min (None), mean, or your own, "package.module:attribute" """
     textured: Flag = True
     """humanoids and mountain car: photo-like scenes, or Gymnasium's"""
-    quality: Quality = "fast"
-    """MuJoCo only: fast leaves out shadows, reflections and antialiasing; faithful draws them"""
-    task_reward_weight: Number = 0.0
-    """adds this many times the environment's own reward"""
-    score_every: Count = 1
-    """draws and encodes the first, every so manyth and the last state of an episode; rewards in between are
-    interpolated"""
-    device: str = "auto"
-    """where the model runs: auto, cpu, cuda, cuda:1, mps"""
-    num_workers: Processes = 0
-    """workers that draw and score (0: the process that trains)"""
-    backend: Literal["process", "ray"] = "process"
-    """where workers run: processes of this machine, or actors of a Ray cluster (RAY_ADDRESS, or else a local one)"""
-    ray_options: YAMLMapping | None = None
-    """options of the Ray actors, such as {num_gpus: 0.25}"""
-    devices: list[str] | None = None
-    """where worker processes score, taken in turn (None: all GPUs)"""
-    overlap: Flag = False
-    """step on while episodes are scored: faster, but runs are not reproducible"""
-    max_pending_bytes: Annotated[Integer, Field(ge=1, le=10**15)] = 2**30
-    """maximum memory for states that wait to be scored"""
-    worker_timeouts: YAMLMapping | None = None
-    """seconds without progress after which a worker is replaced, such as {load: 3600, draw: 300, encode: 900}"""
     cache_dir: str | None = None
     """where downloaded weights are kept (None: Hugging Face's own cache)"""
 
@@ -131,15 +99,15 @@ class PreferencesConfig(Section):
     """How a reward is learned from the answers of `reward.labeler`."""
 
     first: Count | None = None
-    """steps, over all environments, before the first session (None: rl.learning_starts; for PPO and A2C `every`)"""
+    """steps, over all environments, before the first round (None: rl.learning_starts; for PPO and A2C `every`)"""
     every: Count | None = None
-    """steps, over all environments, from one session to the next (None: all are in the first half of the training)"""
+    """steps, over all environments, from one round to the next (None: all are in the first half of the training)"""
     pairs: Count = 50
-    """pairs that a session asks about, on average"""
+    """pairs that a round asks about, on average"""
     total: Count = 500
-    """pairs of all sessions"""
+    """pairs of all rounds"""
     schedule: str = "constant"
-    """how pairs are divided over sessions: constant, or "package.module:function" """
+    """how pairs are divided over rounds: constant, or "package.module:function" """
     segment_length: Count = 1
     """states of a segment, whose rewards add up"""
     sampling: Literal["uniform", "disagreement"] = "disagreement"
@@ -154,8 +122,8 @@ class PreferencesConfig(Section):
     """file of answers, which runs may share: what is in it is not asked again (None: answers.db in the run's folder)"""
 
     @property
-    def num_sessions(self) -> int:
-        """The number of sessions."""
+    def num_rounds(self) -> int:
+        """The number of rounds."""
         return -(-self.total // self.pairs)
 
 
@@ -316,5 +284,7 @@ class Config(Section):
     def min_steps_to_reward(self) -> int:
         """Steps, over all environments, until every environment has rewards. Needs defaults filled in."""
         assert self.rl.episode_length is not None
+        if self.reward.scoring == "step":
+            return self.num_envs
         # With overlap, an episode's rewards arrive at the latest when the next one ends.
         return self.num_envs * self.rl.episode_length * (2 if self.reward.overlap else 1)

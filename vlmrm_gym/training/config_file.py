@@ -145,6 +145,8 @@ def validate(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
 
 def describe(error: Any) -> str:
     """The rule of an error of pydantic, and what was received."""
+    if error["type"] == "own_check":
+        return error["msg"]
     rule = re.sub("^Value error, ", "", re.sub("^(Input|List|String) should", "must", error["msg"]))
     if error["type"] in ("dataclass_type", "dict_type"):
         rule = "must be a mapping of keys to values"
@@ -155,8 +157,8 @@ def _place(key: Key) -> str:
     """The rule for an unknown key: what it may have been meant to be."""
     if (name := ".".join(key)) in REMOVED:
         return REMOVED[name]
-    every = {name: (*own, name) for own in ((), *((one,) for one in SECTIONS)) for name in names_of(own)}
-    every |= {word: ("reward", word) for word in ALIASES}
+    every = {word: ("reward", word) for word in ALIASES}
+    every |= {name: (*own, name) for own in ((), *((one,) for one in SECTIONS)) for name in names_of(own)}
     own = {name: place for name, place in every.items() if place[:-1] == key[:-1]}
     for known in (own, every):  # `resize_mode` is not a misspelling of `pretrained_model`
         if near := difflib.get_close_matches(truncate(key[-1]), known, 1, cutoff=0.7):

@@ -1,13 +1,14 @@
-"""Types of settings: what pydantic accepts in a file, and how tyro reads flags."""
+"""Types of settings: what pydantic accepts in a file, and which flags are YAML."""
 
-import math
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import Field as DataclassField
+from dataclasses import fields, is_dataclass
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
-import yaml
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
-from tyro.constructors import PrimitiveConstructorSpec
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator, Strict
+from pydantic_core import PydanticCustomError
 
-from vlmrm_gym.training.plain_yaml import ConfigDumper, read_yaml
+from vlmrm_gym.training.plain_yaml import yaml_flag
 
 
 def _whole(given: Any) -> Any:
@@ -21,31 +22,7 @@ def _name(given: str) -> str:
     return given
 
 
-def read_flag(text: str) -> Any:
-    """The value of a flag that is YAML. What is no YAML stays a text: its checks tell."""
-    try:
-        return read_yaml(text)[1]
-    except ValueError:
-        return text
-
-
-def _yaml_flag(metavar: str, *kinds: type[Any]) -> PrimitiveConstructorSpec[Any]:
-    """How tyro reads and shows a flag whose value is YAML, of these types."""
-
-    def show(given: Any) -> list[str]:
-        text = yaml.dump(given, Dumper=ConfigDumper, default_flow_style=True, width=math.inf)
-        return [text.removesuffix("...\n").strip()]  # the end of a document, after a value that is no collection
-
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=metavar,
-        instance_from_str=lambda words: read_flag(words[0]),
-        is_instance=lambda given: isinstance(given, kinds),
-        str_from_instance=show,
-    )
-
-
-Integer = Annotated[int, Strict(), BeforeValidator(_whole), _yaml_flag("INT", int)]
+Integer = Annotated[int, Strict(), BeforeValidator(_whole), yaml_flag("INT", int)]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Flag = Annotated[bool, Strict()]
 Steps = Annotated[Integer, Field(ge=1, le=10**12)]
@@ -53,21 +30,37 @@ Steps = Annotated[Integer, Field(ge=1, le=10**12)]
 StepsOrNone = Annotated[Integer, Field(ge=0, le=10**12)]
 Count = Annotated[Integer, Field(ge=1, le=10**9)]
 """At most 10^9: more than memory holds."""
-Processes = Annotated[Integer, Field(ge=0, le=1_000)]
-"""At most 1,000: more than a machine has cores."""
 Fraction = Annotated[Number, Field(ge=0, le=1)]
 Name = Annotated[str, AfterValidator(_name)]
 """Name of a file or folder, without a path."""
 Texts = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
-YAMLMapping = Annotated[dict[str, Any], _yaml_flag("YAML", dict)]
-LabelerValue = Annotated[Any, _yaml_flag("YAML", dict, str)]
+YAMLMapping = Annotated[dict[str, Any], yaml_flag("YAML", dict)]
+LabelerValue = Annotated[Any, yaml_flag("YAML", dict, str)]
 """A labeler's kind, "package.module:attribute" or mapping form, as `resolve_labeler` takes it."""
-Cameras = Annotated[Any, _yaml_flag("YAML", dict, str, int, list)]
-"""One camera or several: the settings, names and numbers that `make_cameras` takes."""
+Kind = TypeVar("Kind", bound=type[Any])
 AlgorithmName = Literal["SAC", "TD3", "DDPG", "TQC", "CrossQ", "DQN", "QRDQN", "PPO", "A2C"]
 
 
 class Section:
-    """What has no other keys than its fields."""
+    """A section without other keys than its fields."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+
+def with_checks(section: Kind) -> Kind:
+    """Class decorator: fields that a section inherits are checked by their own checks, as constructors check them."""
+    for base in filter(is_dataclass, section.__bases__):
+        hints = get_type_hints(base)
+        for one in fields(base):
+            if one.name not in section.__annotations__ and "check" in one.metadata:
+                kind = Annotated[int, yaml_flag("INT", int)] if hints[one.name] is int else hints[one.name]
+                section.__annotations__[one.name] = Annotated[kind, PlainValidator(partial(_check, one))]
+    return section
+
+
+def _check(own: "DataclassField[Any]", given: Any) -> Any:
+    """What a field's check makes of a value; 1e6 is an integer here."""
+    try:
+        return own.metadata["check"](own.name, _whole(given) if own.type is int else given)
+    except (TypeError, ValueError) as error:
+        raise PydanticCustomError("own_check", "{rule}", {"rule": str(error).removeprefix(f"`{own.name}` ")}) from error

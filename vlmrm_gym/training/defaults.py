@@ -69,43 +69,43 @@ def with_defaults(config: Config) -> Config:
     Keys of `rl` stay away if the algorithm lacks the parameter or uses Stable-Baselines3's default. Raises a ValueError
     if the environment has no time limit and none is given, and what `read_traits` raises.
     """
-    given, traits = config.rl, read_traits(config.id, config.env_kwargs)
-    if (length := given.episode_length or traits.episode_length) is None:
+    user_rl, traits = config.rl, read_traits(config.id, config.env_kwargs)
+    if (length := user_rl.episode_length or traits.episode_length) is None:
         rule = f"must be given: {config.id} has no time limit of its own. Received None."
         raise ValueError(f"`episode_length` {rule} Say after how many steps episodes are truncated.")
     reward = config.reward_with_task_prompts
     if reward.name in ("clip", "preference") and reward.model is None and "model" not in (reward.kwargs or {}):
         reward = replace(reward, model=announced(traits.model))
-    config = replace(config, rl=replace(given, episode_length=length), reward=reward)
-    own = _task_defaults(config)
-    algorithm = given.algorithm or own["algorithm"]
+    config = replace(config, rl=replace(user_rl, episode_length=length), reward=reward)
+    filled = _task_defaults(config)
+    algorithm = user_rl.algorithm or filled["algorithm"]
     if config.env_name in LEGACY_NAMES and config.rl.values.keys() >= _PUBLISHED_KEYS:
         # In a file of the published code missing keys mean Stable-Baselines3's defaults; but 1, not DQN's 10,000:
-        own = {"target_update_interval": 1}
+        filled = {"target_update_interval": 1}
     is_dict = isinstance(traits.observation_space, spaces.Dict)
-    own |= {"algorithm": algorithm, "policy_name": "MultiInputPolicy" if is_dict else "MlpPolicy"}
-    known = {one.name for one in fields(RLConfig)} - RLConfig.of(own).arguments.keys() | parameters(algorithm).keys()
+    filled |= {"algorithm": algorithm, "policy_name": "MultiInputPolicy" if is_dict else "MlpPolicy"}
+    known = {one.name for one in fields(RLConfig)} - RLConfig.of(filled).arguments.keys() | parameters(algorithm).keys()
     if ALGORITHMS[algorithm].on_policy:  # these keys have another meaning for them
         known -= {"train_freq", "gradient_steps", "batch_size"}
-    rl = RLConfig.of({name: value for name, value in own.items() if name in known} | config.rl.values)
+    rl = RLConfig.of({name: value for name, value in filled.items() if name in known} | config.rl.values)
     assert rl.n_steps is not None
     config = replace(config, rl=rl)
-    if given.learning_starts is None and rl.learning_starts is not None:  # leave time to learn in short runs
+    if user_rl.learning_starts is None and rl.learning_starts is not None:  # leave time to learn in short runs
         starts = max(config.min_steps_to_reward - 1, min(rl.learning_starts, rl.n_steps // 2))
         config = replace(config, rl=replace(rl, learning_starts=starts))
     if config.preferences.every is None and config.reward.labeler is not None:
         first = config.preferences.first or find_setting(config.rl, "learning_starts") or 0
-        every = max(1, (rl.n_steps - first) // 2 // config.preferences.num_sessions)
+        every = max(1, (rl.n_steps - first) // 2 // config.preferences.num_rounds)
         config = replace(config, preferences=replace(config.preferences, every=every))
     logging = {key: getattr(config.logging, key) for key in _LOGGED}
     logging = {key: rl.n_steps // _LOGGED[key] or 1 if value is None else value for key, value in logging.items()}
     return replace(config, logging=LoggingConfig(**logging))
 
 
-def first_session(config: Config) -> int:
-    """Steps before the first session about pairs."""
-    own = config.preferences
-    return own.first or find_setting(config.rl, "learning_starts") or own.every or 1
+def first_round(config: Config) -> int:
+    """Steps before the first round about pairs."""
+    preferences = config.preferences
+    return preferences.first or find_setting(config.rl, "learning_starts") or preferences.every or 1
 
 
 def _task_defaults(config: Config) -> dict[str, Any]:
@@ -113,10 +113,10 @@ def _task_defaults(config: Config) -> dict[str, Any]:
     traits = read_traits(config.id, config.env_kwargs)
     is_discrete, space = isinstance(traits.action_space, spaces.Discrete), traits.observation_space
     generic: Mapping[str, Any] = CART_POLE_TRAINING if is_discrete else HUMANOID_TRAINING
-    own = {key: value for key, value in generic.items() if key != "normalize_observations"} | {"gamma": 0.99}
+    defaults = {key: value for key, value in generic.items() if key != "normalize_observations"} | {"gamma": 0.99}
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and not is_discrete:
-        own["normalize_observations"] = True
-    num_envs = config.rl.n_envs_per_worker or own["n_envs_per_worker"]
+        defaults["normalize_observations"] = True
+    num_envs = config.rl.n_envs_per_worker or defaults["n_envs_per_worker"]
     needed = replace(config, rl=replace(config.rl, n_envs_per_worker=num_envs)).min_steps_to_reward
-    own |= {"learning_starts": needed, "n_steps": max(_MIN_STEPS, _MIN_EPISODES * needed)}
-    return own if config.task is None else {**own, **config.task.training}
+    defaults |= {"learning_starts": needed, "n_steps": max(_MIN_STEPS, _MIN_EPISODES * needed)}
+    return defaults if config.task is None else {**defaults, **config.task.training}

@@ -14,19 +14,26 @@ from vlmrm_gym.training.config_file import constructing
 
 
 class TaskRewardVectorEnv(VectorWrapper):
-    """Environments with their own rewards, and with the infos that `VLMVecEnv` expects."""
+    """Environments with same-step autoreset and their own rewards, in the infos too, as `VLMVecEnv` expects."""
+
+    _num_steps = 0
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step; `infos["task_reward"]` is the reward."""
+        """Step; `infos["task_reward"]` and `infos["vlm_rewards"]` are the reward."""
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        own = {"task_reward": np.array(rewards), "_task_reward": np.full(self.num_envs, True)}
-        return observations, rewards, terminations, truncations, {**infos, **own}
-
-
-_SCORING = ("num_workers", "backend", "ray_options", "devices", "max_pending_bytes", "worker_timeouts")
-"""Keys of `reward` for vector environments only."""
-_TRAINING = ("overlap", "score_every")
-"""And for training only."""
+        late = np.empty(self.num_envs, dtype=object)
+        for i, reward in enumerate(rewards):
+            late[i] = np.array([reward], dtype=np.float32)
+        index = np.full(self.num_envs, self._num_steps)
+        self._num_steps += 1
+        own = {
+            "task_reward": np.array(rewards),
+            "vlm_rewards": late,
+            "vlm_reward_start": index,
+            "vlm_step_index": index,
+        }
+        masks = {f"_{name}": np.full(self.num_envs, True) for name in own}
+        return observations, rewards, terminations, truncations, {**infos, **own, **masks}
 
 
 def make_envs(config: Config, num_envs: int, *, for_training: bool = False) -> VectorEnv[Any, Any, Any]:
@@ -41,8 +48,7 @@ def make_envs(config: Config, num_envs: int, *, for_training: bool = False) -> V
     with constructing(config, "env_name"):
         if reward.name == "ground_truth":
             return TaskRewardVectorEnv(_make_unscored(config, num_envs, AutoresetMode.SAME_STEP, curriculum))
-        names = (*_SCORING, *_TRAINING) if for_training else _SCORING
-        options = {name: getattr(reward, name) for name in names} | _options(config) | curriculum
+        options = reward.keywords(vector=True, training=for_training) | _arguments(config) | curriculum
         return make_vector_env(config.id, num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **options)
 
 
@@ -53,7 +59,8 @@ def make_video_env(config: Config) -> VectorEnv[Any, Any, Any]:
     with constructing(config, "env_name"):
         if config.reward.name == "ground_truth":
             return _make_unscored(config, 1, AutoresetMode.DISABLED, {})
-        return make_vector_env(config.id, 1, autoreset_mode=AutoresetMode.DISABLED, **_options(config))
+        options = config.reward.keywords(vector=False) | _arguments(config)
+        return make_vector_env(config.id, 1, autoreset_mode=AutoresetMode.DISABLED, **options)
 
 
 def _make_unscored(
@@ -76,10 +83,7 @@ def _look(config: Config) -> dict[str, Any]:
     return {"textured": config.reward.textured} if has_looks or not config.reward.textured else {}
 
 
-def _options(config: Config) -> dict[str, Any]:
-    """Keyword arguments of `make_vector_env`."""
-    reward = config.reward
-    options = {name: getattr(reward, name) for name in ("device", "quality", "task_reward_weight")}
-    options |= {"episode_length": config.rl.episode_length, "env_kwargs": config.env_kwargs, **reward.arguments()}
-    given = {name: value for name in ("camera", "combine_views") if (value := getattr(reward, name)) is not None}
-    return options | given | _look(config)
+def _arguments(config: Config) -> dict[str, Any]:
+    """Keyword arguments of `make_vector_env` that say which reward and which environment."""
+    own = {"episode_length": config.rl.episode_length, "env_kwargs": config.env_kwargs}
+    return own | config.reward.arguments() | _look(config)

@@ -1,4 +1,4 @@
-"""What a run draws and logs: its learning curve, and events for TensorBoard, also on a full disk and when resumed."""
+"""Draws a run's learning curve, and writes TensorBoard events, also on a full disk and when resumed."""
 
 import time
 from collections.abc import Mapping, Sequence

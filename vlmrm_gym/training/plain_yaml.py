@@ -1,9 +1,12 @@
-"""YAML from anywhere: PyYAML's safe loader, with limits that are checked before anything is built."""
+"""YAML from anywhere: PyYAML's safe loader, with limits that are checked before anything is built. YAML in flags."""
 
+import math
 import re
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, get_args, get_origin
 
 import yaml
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from vlmrm_gym._util.validation import truncate
 
@@ -71,3 +74,41 @@ def _check_size(node: yaml.Node) -> None:
             waiting += [(one, depth + 1) for pair in node.value for one in pair]
         elif isinstance(node, yaml.SequenceNode):
             waiting += [(one, depth + 1) for one in node.value]
+
+
+def read_flag(text: str) -> Any:
+    """The value of a flag that is YAML. What is no YAML stays a text: its checks tell."""
+    try:
+        return read_yaml(text)[1]
+    except ValueError:
+        return text
+
+
+def yaml_flag(metavar: str, *kinds: type[Any], read: Callable[[str], Any] = read_flag) -> PrimitiveConstructorSpec[Any]:
+    """How tyro reads and shows a flag whose value is YAML, of these types."""
+
+    def show(given: Any) -> list[str]:
+        if given is None:
+            return ["None"]
+        text = yaml.dump(given, Dumper=ConfigDumper, default_flow_style=True, width=math.inf)
+        return [text.removesuffix("...\n").strip()]  # the end of a document, after a value that is no collection
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda words: None if words == ["None"] else read(words[0]),
+        is_instance=lambda given: isinstance(given, kinds),
+        str_from_instance=show,
+    )
+
+
+def yaml_flags(read: Callable[[str], Any] = read_flag) -> ConstructorRegistry:
+    """Makes tyro read flags as YAML whose values may be mappings, such as cameras, or functions, which have names."""
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def rule(flag: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+        is_yaml = {Mapping, Callable} & {get_origin(one) for one in get_args(flag.type)}
+        return yaml_flag("YAML", object, read=read) if is_yaml else None
+
+    return registry

@@ -1,4 +1,4 @@
-"""What a training will do, before it begins."""
+"""Describes a training before it begins."""
 
 import json
 import math
@@ -10,7 +10,7 @@ import numpy as np
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.checks import find_specification
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.defaults import first_session, read_traits
+from vlmrm_gym.training.defaults import first_round, read_traits
 
 
 def plan_training(config: Config) -> Mapping[str, str]:
@@ -35,10 +35,10 @@ def plan_training(config: Config) -> Mapping[str, str]:
         if reward.name in ("clip", "preference") and specification.model != "tiny":
             plan["download"] = f"the weights of {specification.model}, unless they are on this machine"
     if reward.labeler is not None:
-        own, first = config.preferences, first_session(config)
+        preferences, first = config.preferences, first_round(config)
         labeler = reward.labeler if isinstance(reward.labeler, str) else json.dumps(reward.labeler)
-        sessions = f"{own.num_sessions} sessions, the first after {first:,} steps, one every {own.every:,}"
-        plan["comparisons"] = f"{own.total:,} pairs in {sessions}; answered by {labeler}"
+        rounds = f"{preferences.num_rounds} rounds, the first after {first:,} steps, one every {preferences.every:,}"
+        plan["comparisons"] = f"{preferences.total:,} pairs in {rounds}; answered by {labeler}"
     if not ALGORITHMS[rl.algorithm].on_policy:
         traits = read_traits(config.id, config.env_kwargs)
         # The observations before and after, the action, the reward, the end and the time limit of all transitions.
@@ -51,7 +51,7 @@ def plan_training(config: Config) -> Mapping[str, str]:
 
 
 def _describe_updates(config: Config, algorithm: str, n_steps: int) -> str:
-    """How many gradient steps there will be, and how many for each step of the environments."""
+    """Count the gradient steps, and those for each step of the environments."""
     rl = config.rl
     frequency, each = find_setting(rl, "train_freq"), find_setting(rl, "gradient_steps")
     every = (frequency[0] if isinstance(frequency, tuple) else frequency) * config.num_envs

@@ -1,4 +1,4 @@
-"""Trainings whose reward is learned from comparisons: sessions, checkpoints, and the reward as it is so far."""
+"""Trainings whose reward is learned from comparisons: rounds, checkpoints, and the reward as it is so far."""
 
 import json
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from vlmrm_gym._util.files import atomic_write, atomic_write_text
 from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.preferences.fitting import FitOptions
-from vlmrm_gym.preferences.pictures import write_session
+from vlmrm_gym.preferences.pictures import write_round
 from vlmrm_gym.rewards.specification import from_mapping, to_mapping
 from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
 from vlmrm_gym.states.states import States
 from vlmrm_gym.store import find_featured
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.config_file import constructing
-from vlmrm_gym.training.defaults import first_session
+from vlmrm_gym.training.defaults import first_round
 from vlmrm_gym.training.run_folder import BEST, HEAD, RunFolder
 
 _OPTIONS = ("every", "pairs", "total", "schedule", "segment_length", "sampling", "candidates", "half_life")
@@ -31,20 +31,20 @@ def frozen(reward: RewardConfig, folder: RunFolder) -> RewardConfig:
 
 
 class Learning:
-    """What a run with a reward that is learned has beside others; `callback` holds the sessions.
+    """Manages the learner of a run whose reward is learned; `callback` holds the rounds.
 
     Raises a ConfigError if the file of answers is damaged, or of another prompt.
     """
 
     def __init__(self, config: Config, folder: RunFolder, envs: VLMVecEnv) -> None:
-        own = config.preferences
-        options: dict[str, Any] = {name: getattr(own, name) for name in _OPTIONS}
+        settings = config.preferences
+        options: dict[str, Any] = {name: getattr(settings, name) for name in _OPTIONS}
         # The model's own `learning_starts` moves along while there is no head, also in a checkpoint.
-        options["first"] = first_session(config)
-        options["answers"] = own.answers or folder.path / "answers.db"
+        options["first"] = first_round(config)
+        options["answers"] = settings.answers or folder.path / "answers.db"
         with constructing(config, "preferences.answers"):
             self.callback = PreferenceCallback(
-                config.reward.labeler, fit=FitOptions(**(own.fit or {})), seed=config.seed, **options
+                config.reward.labeler, fit=FitOptions(**(settings.fit or {})), seed=config.seed, **options
             )
             self.callback.bind(envs)
         self._config, self._folder, self._envs = config, folder, find_featured(envs.envs)
@@ -52,7 +52,7 @@ class Learning:
 
     @property
     def version(self) -> int:
-        """Of the newest head; 0: there is none."""
+        """The version of the newest head; 0: there is none."""
         return self.callback.learner.newest.version
 
     @property
@@ -61,7 +61,7 @@ class Learning:
         return frozen(self._config.reward, self._folder) if self._folder.head.exists() else None
 
     def save(self, path: Path) -> None:
-        """Write what the next sessions depend on, for a checkpoint."""
+        """Write what the next rounds depend on, for a checkpoint."""
         self.callback.learner.save(path)
 
     def restore(self, path: Path, model: BaseAlgorithm) -> None:
@@ -82,14 +82,14 @@ class Learning:
             atomic_write_text(self._folder.path / HEAD[1], text)
             self._kept_version = self.version
 
-    def log_sessions(self, say: Callable[[str], None]) -> bool:
-        """Say what came of the sessions since the last call, and draw them. Returns whether there were any."""
-        new = self.callback.sessions[self._num_logged :]
+    def log_rounds(self, say: Callable[[str], None]) -> bool:
+        """Say what came of the rounds since the last call, and draw them. Returns whether there were any."""
+        new = self.callback.rounds[self._num_logged :]
         self._num_logged += len(new)
-        for session in new:
-            say(f"Session {session.number} of {self._config.preferences.num_sessions}: {session.verdict.reason}")
-            (folder := self._folder.path / "sessions").mkdir(exist_ok=True)
-            write_session(session, folder / f"{session.number:03}.png")
+        for outcome in new:
+            say(f"Round {outcome.number} of {self._config.preferences.num_rounds}: {outcome.verdict.reason}")
+            (folder := self._folder.path / "rounds").mkdir(exist_ok=True)
+            write_round(outcome, folder / f"{outcome.number:03}.png")
         return bool(new)
 
     def keep_episodes(self, count: int) -> None:
@@ -104,8 +104,8 @@ class Learning:
         kept = EpisodeLog.of([])
         kept.load(path)
         rewards = self._envs.head(self._envs.scorer.features(States.concatenate([one.states for one in kept.episodes])))
-        own = sum(one.task_rewards.sum() for one in kept.episodes) * self._config.reward.task_reward_weight
-        return float((rewards.sum(dtype=np.float64) + own) / len(kept.episodes))
+        task_rewards = sum(one.task_rewards.sum() for one in kept.episodes) * self._config.reward.task_reward_weight
+        return float((rewards.sum(dtype=np.float64) + task_rewards) / len(kept.episodes))
 
     def close(self) -> None:
         """Close the file of answers."""

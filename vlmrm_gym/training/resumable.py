@@ -1,4 +1,4 @@
-"""How far a run has come, and what makes a resumed run equal to one that was not stopped.
+"""Keeps a run's progress, and makes a resumed run equal to one that was not stopped.
 
 Whatever is random begins anew, from seed and step, between two rollouts wherever all episodes have just ended, also
 where no checkpoint is written. So a checkpoint has networks, the replay buffer and counters, but no state of an
@@ -61,7 +61,7 @@ class ResumableVecEnv(VLMVecEnv):
     @property
     def is_between_episodes(self) -> bool:
         """Whether the next step begins an episode in every environment."""
-        return not any(tracker.num_steps_in_episode for tracker in self._trackers)
+        return self._books.is_between_episodes
 
     def restart(self, seed: int) -> tuple[Any, list[list[dict[str, Any]]]]:
         """Begin new episodes, and wait for the rewards of all steps before.
@@ -76,7 +76,7 @@ class ResumableVecEnv(VLMVecEnv):
         if isinstance(self.envs, VLMRewardVectorEnv):
             self._add_rewards(self.envs.flush())
         arrived = []
-        while any(own := [self._pop_late(tracker) for tracker in self._trackers]):
+        while any(own := [self._pop_late(i) for i in range(self.num_envs)]):
             arrived.append(own)
         return observations, arrived
 
@@ -86,10 +86,10 @@ def restart(model: BaseAlgorithm, envs: ResumableVecEnv, seed: int) -> list[dict
 
     Returns infos with the rewards and episodes that have arrived; the replay buffer has them already.
     """
-    own = int(np.random.SeedSequence((seed, model.num_timesteps)).generate_state(1)[0])
-    set_random_seed(own, using_cuda=model.device.type == "cuda")
-    model.action_space.seed(own)
-    model._last_obs, arrived = envs.restart(own)
+    new_seed = int(np.random.SeedSequence((seed, model.num_timesteps)).generate_state(1)[0])
+    set_random_seed(new_seed, using_cuda=model.device.type == "cuda")
+    model.action_space.seed(new_seed)
+    model._last_obs, arrived = envs.restart(new_seed)
     model._last_episode_starts = np.ones(envs.num_envs, dtype=np.bool_)
     if (buffer := getattr(model, "replay_buffer", None)) is not None:
         for infos in arrived:

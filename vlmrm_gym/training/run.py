@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.logger import Logger
 
 from vlmrm_gym._util import __version__
+from vlmrm_gym._util.answer_key import fields_without_effect
 from vlmrm_gym._util.files import atomic_write, atomic_write_text
-from vlmrm_gym._util.identity import undeciding_fields
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym._util.versions import read_versions
 from vlmrm_gym.endpoint.settings import EndpointSettings
+from vlmrm_gym.scoring.options import FileOptions
 from vlmrm_gym.training.algorithms import algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import RunCallback
 from vlmrm_gym.training.checks import find_specification
@@ -35,9 +37,9 @@ from vlmrm_gym.training.signals import SignalGuard
 RESUME_OVERRIDABLE = (
     *("base_path", "run_name", "description", "tags", "track", "rl.n_steps", "rl.device"),
     *(f"logging.{name}_freq" for name in ("checkpoint", "video", "tensorboard")),
-    *(f"reward.{name}" for name in ("backend", "cache_dir", "device", "devices", "labeler", "max_pending_bytes")),
-    *("reward.ray_options", "reward.worker_timeouts"),
-    *(f"reward.kwargs.{name}" for name in ("answers", "base_url", *undeciding_fields(EndpointSettings))),
+    *("reward.cache_dir", "reward.labeler"),
+    *(f"reward.{one.name}" for one in fields(FileOptions) if one.metadata.get("resumable")),
+    *(f"reward.kwargs.{name}" for name in ("cache", "base_url", *fields_without_effect(EndpointSettings))),
 )
 """Keys that may change when a run is resumed; `rl.n_steps` may only grow."""
 
@@ -91,7 +93,7 @@ def resume(config: Config, folder: RunFolder) -> None:
 
 
 def _make_learning(config: Config, folder: RunFolder, envs: ResumableVecEnv, running: ExitStack) -> Learning | None:
-    """What learns the reward, which is closed with `running`; None if none is to be learned."""
+    """Make the `Learning` of a run, closed with `running`; None if no reward is learned."""
     if config.reward.labeler is None:
         return None
     learning = Learning(config, folder, envs)
@@ -114,8 +116,8 @@ def _check_same(before: Config, config: Config, folder: RunFolder) -> None:
 
 def _dotted(config: Config) -> dict[str, Any]:
     values = {".".join(key): value for key, value in flatten(config).items()}
-    own = values.pop("reward.kwargs") or {}
-    return values | {f"reward.kwargs.{name}": value for name, value in own.items()}
+    kwargs = values.pop("reward.kwargs") or {}
+    return values | {f"reward.kwargs.{name}": value for name, value in kwargs.items()}
 
 
 def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:

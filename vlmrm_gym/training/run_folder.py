@@ -95,8 +95,8 @@ class RunFolder:
     @property
     def checkpoints(self) -> dict[int, Path]:
         """The folders of all checkpoints, by step, in order."""
-        found = self.path.glob("checkpoints/*")
-        return dict(sorted((int(folder.name), folder) for folder in found if folder.name.isdecimal()))
+        folders = self.path.glob("checkpoints/*")
+        return dict(sorted((int(folder.name), folder) for folder in folders if folder.name.isdecimal()))
 
     def newest_checkpoint(self) -> Path | None:
         """The checkpoint to resume from; None if there is none and training can start from the beginning.

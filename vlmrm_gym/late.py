@@ -1,0 +1,95 @@
+"""Late rewards: those that arrive after the steps of their transitions. Needs neither torch nor an RL library."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_KEYS = ("vlm_rewards", "vlm_scored", "vlm_features", "vlm_task_rewards", "vlm_reward_version")
+"""The entries of infos that belong to late transitions, in the order of the fields of `Late` from `rewards` on."""
+
+
+class Late(NamedTuple):
+    """The rewards of T transitions of one environment, one after the other."""
+
+    env: int
+    """Index of the environment."""
+    start: int
+    """The `vlm_step_index` of the first of these transitions; that of the others follow."""
+    rewards: NDArray[np.float32]
+    """float32 (T,); NaN where a reward that is learned has no head yet."""
+    scored: NDArray[np.bool_]
+    """bool (T,): False where the reward is interpolated or held, not scored."""
+    features: NDArray[np.float32] | None = None
+    """float32 (T, V, D), what the rewards were made of. This and the next two are None without `return_features=True`.
+    """
+    task_rewards: NDArray[np.float32] | None = None
+    """float32 (T,), the part of the rewards that is the environment's own, times its weight."""
+    versions: NDArray[np.int64] | None = None
+    """int64 (T,), the version of the head that made each reward."""
+
+    @property
+    def stop(self) -> int:
+        """The `vlm_step_index` after the last of these transitions."""
+        return self.start + len(self.rewards)
+
+    def as_info(self) -> dict[str, Any]:
+        """The entries that the info of this environment has in `vlmrm_gym.sb3`; see `vlmrm_gym.infos`."""
+        columns = {key: own for key, own in zip(_KEYS, self[2:], strict=True) if own is not None}
+        return {"vlm_reward_start": self.start, **columns}
+
+
+def read_late(infos: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Late]:
+    """Read the rewards that have arrived: those of earlier transitions too, each of them once.
+
+    >>> import gymnasium as gym, vlmrm_gym
+    >>> envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, episode_length=3)
+    >>> observations, infos = envs.reset(seed=0)
+    >>> for _ in range(3):
+    ...     observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
+    >>> [(late.env, late.start, late.rewards.shape) for late in vlmrm_gym.read_late(infos)]
+    [(0, 0, (3,)), (1, 0, (3,))]
+    >>> envs.close()
+
+    Args:
+        infos: What `step` or `reset` of a `VLMRewardVectorEnv` returned with its observations, or what its `flush`
+            returned; or the list of dictionaries that `vlmrm_gym.sb3.VLMVecEnv` returned.
+
+    Returns:
+        A `Late` for each environment whose rewards have arrived, in the order of the environments. Arrays are not
+        copied.
+
+    Raises:
+        TypeError: `infos` is something else.
+    """
+    if isinstance(infos, Mapping):
+        keys = [key for key in ("vlm_reward_start", *_KEYS) if key in infos]
+        arrived = np.flatnonzero(infos.get("_vlm_rewards", ())).tolist()
+        return [_read(i, {key: infos[key][i] for key in keys}) for i in arrived]
+    if isinstance(infos, str) or not all(isinstance(info, Mapping) for info in infos):
+        raise TypeError(
+            "`infos` must be the infos of a VLMRewardVectorEnv, a dict, or of a VLMVecEnv, a list of dicts. Received "
+            f"{type(infos).__name__}. Of what `step` returns they are the last element."
+        )
+    return [_read(i, info) for i, info in enumerate(infos) if "vlm_rewards" in info]
+
+
+def join_late(parts: Sequence[Late]) -> Late:
+    """One `Late` of several of one environment, each of which begins where the one before it stops."""
+    columns = zip(*(late[2:] for late in parts), strict=True)
+    return Late._make([*parts[0][:2], *(None if own[0] is None else np.concatenate(own) for own in columns)])
+
+
+def _read(env: int, info: Mapping[str, Any]) -> Late:
+    rewards, scored, features, task_rewards, version = (info.get(key) for key in _KEYS)
+    rewards = np.asarray(rewards, dtype=np.float32)
+    return Late(
+        env,
+        int(info["vlm_reward_start"]),
+        rewards,
+        np.full(rewards.shape, True) if scored is None else scored,
+        features,
+        task_rewards,
+        None if version is None else np.broadcast_to(version, rewards.shape),  # one number where they arrive together
+    )
