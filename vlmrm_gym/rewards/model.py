@@ -167,16 +167,22 @@ class RewardModel:
     def __call__(self, frames: Any) -> Any:
         """Score frames, or what `encodes` says: `head(encode(frames))`.
 
+        With `multi_view` frames are uint8 (B, V, H, W, 3). A head of sequences scores the frames of an episode in order.
+
         Returns:
             float32 (B,), of the same kind as `frames`: NumPy, or torch on the frames' device.
         """
         import torch
 
-        features = self.encode(frames)
+        seen, views = frames, 1
+        if self.multi_view and self.encodes == "view":
+            seen = frames.swapaxes(1, frames.ndim - 4)  # of clips, the views come after the frames
+            seen, views = seen.reshape(-1, *seen.shape[2:]), seen.shape[1]
+        features = self.encode(seen)
         if not isinstance(features, torch.Tensor):
             features = torch.from_numpy(as_float32(as_array(features)))
         with torch.no_grad():
-            rewards = self.head(features.float()[:, None])
+            rewards = self.head(features.float().reshape(len(frames), views, -1))
         return rewards.to(frames.device) if isinstance(frames, torch.Tensor) else rewards.cpu().numpy()
 
     def close(self) -> None:
@@ -190,6 +196,7 @@ class RewardModel:
 
 _SETTINGS = ("batch_size", "microbatch_size", "clip_length", "clip_stride", "multi_view", "interpolate", "render_size")
 """Settings of a `RewardModel` that would be passed over in silence on any other callable."""
+_SIZE_RULE = "`reward.render_size` must be a function from (height, width) to such, two integers of at least 1"
 
 
 class CallableModel(RewardModel):
@@ -267,8 +274,7 @@ def check_model(model: RewardModel) -> None:
         check_flag(f"reward.{name}", getattr(model, name))
     check_choice("reward.encodes", model.encodes, ("view", "views", "states"))
     if not callable(model.render_size):
-        rule = "`reward.render_size` must be a function from (height, width) to such"
-        raise ValueError(f"{rule}. Received {short_repr(model.render_size)}.")
+        raise ValueError(f"{_SIZE_RULE}. Received {short_repr(model.render_size)}.")
     is_scored_by_features = type(model).__call__ is RewardModel.__call__ and model.head is only_feature
     if model.multi_view and model.encodes == "view" and is_scored_by_features:
         raise ValueError(
@@ -314,6 +320,5 @@ def checked_size(render_size: RenderSize, height: int, width: int) -> tuple[int,
     except (TypeError, ValueError):
         new_height = new_width = 0
     if min(new_height, new_width) < 1:
-        rule = "`reward.render_size` must be a function from (height, width) to such, two integers of at least 1"
-        raise ValueError(f"{rule}. Received {short_repr(size)} for {(height, width)}.")
+        raise ValueError(f"{_SIZE_RULE}. Received {short_repr(size)} for {(height, width)}.")
     return new_height, new_width
