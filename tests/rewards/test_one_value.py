@@ -37,7 +37,7 @@ built = []
 
 def build(self, device):
     built.append(self.sharpness)
-    return vlmrm_gym.rewards.model.CallableModel(lambda frames: np.zeros(len(frames)))
+    return vlmrm_gym.rewards.own.CallableModel(lambda frames: np.zeros(len(frames)))
 
 
 CLIP.build = build

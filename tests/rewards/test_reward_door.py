@@ -17,8 +17,7 @@ import vlmrm_gym
 from vlmrm_gym import CLIP
 from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.clip import CLIPKeywords
-from vlmrm_gym.rewards.model import CallableModel
-from vlmrm_gym.rewards.own import ImportedReward, OwnReward
+from vlmrm_gym.rewards.own import CallableModel, ImportedReward, OwnReward
 from vlmrm_gym.rewards.specification import from_mapping, resolve_reward, to_mapping
 
 
