@@ -28,10 +28,8 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
 
     If observations are dictionaries, an instance is also a `DictReplayBuffer` of Stable-Baselines3.
 
-    On environments with `return_features=True` it also keeps the features that rewards are made of, and the weighted
-    task rewards, so that `relabel` can make all rewards anew: V * D * 4 bytes a transition (with "float16" 2 bytes) for
-    V views and D features, 10.2 GB for a million transitions of 2 views and 1,280 features. Whether that fits is
-    checked when the first ones arrive. The system gives the memory as the buffer fills.
+    On environments with `return_features=True` it also keeps what `relabel` needs, as `vlmrm_gym.ReplayBuffer` does.
+    Whether that fits into the memory is checked when the first features arrive.
 
     Args:
         buffer_size: See Stable-Baselines3, like all other parameters but the last.
