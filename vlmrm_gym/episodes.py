@@ -65,10 +65,7 @@ class EpisodeBooks:
         return not any(episodes[-1].steps for episodes in self._episodes)
 
     def step(self, step: Step) -> list[Episode]:
-        """Add the transitions of a step, without late rewards. Returns the episode of each environment it belongs to.
-
-        Where transitions are missing since the step before, the calls that made them have raised an exception.
-        """
+        """Add the transitions of a step, without late rewards. Returns the episode of each environment it is in."""
         success = read_success(step.infos, len(self._episodes)).tolist()
         task_rewards, indices = step.infos.get("task_reward", step.rewards), step.infos.get("vlm_step_index")
         current = [episodes[-1] for episodes in self._episodes]
@@ -122,7 +119,7 @@ class EpisodeBooks:
         return found
 
     def _skip_to(self, i: int, index: int) -> None:
-        """Count the transitions before an index that no `step` added."""
+        """Count the transitions before an index that no `step` added: the calls that made them raised an exception."""
         episode, count = self._episodes[i][-1], index - self._next[i]
         if self._next[i] >= 0 and count > 0:
             episode.steps, episode.is_lost, self._next[i] = episode.steps + count, True, index

@@ -178,16 +178,11 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         Large columns are in several entries, "features[0]" and so on, so that loading has one at a time in memory. The
         head of `relabel` is not among them.
         """
-        state = {name: np.array(value) for name, value in self._late.state.items()}
+        own = {**self._late.state, "pos": self.pos, "full": self.full, "env_uid": self._env_uid}
+        state = {name: np.array(value) for name, value in own.items()}
         for name, stored in self._storage.items():
             state |= _split(name, stored[: self.size()])
-        return {
-            **state,
-            **{f"pending_{name}": column for name, column in self._late.pending().items()},
-            "pos": np.array(self.pos),
-            "full": np.array(self.full),
-            "env_uid": np.array(self._env_uid),
-        }
+        return state | {f"pending_{name}": column for name, column in self._late.pending().items()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore a `state_dict` of a buffer with the same size, spaces, features and number of environments.

@@ -210,8 +210,6 @@ class VLMVecEnv(VecEnv):
             info.update(info.pop("final_info", {}))
             if "success" in info:
                 info["is_success"] = episode.summary["success_fraction"] >= self.success_threshold
-        for name in ("episode", "scored_episode"):  # of a wrapper around the environment
-            info.pop(name, None)
         return info | {"vlm_step_index": int(step.infos["vlm_step_index"][i]), "vlm_env_uid": self._env_uid}
 
     def _pop_late(self, i: int, *, newest: bool = False) -> dict[str, Any]:
@@ -221,8 +219,7 @@ class VLMVecEnv(VecEnv):
         """
         info: dict[str, Any] = {}
         if parts := self._arrived[i]:
-            info = {**join_late(parts).as_info(), "vlm_env_uid": self._env_uid}
-            parts.clear()
+            info, self._arrived[i] = {**join_late(parts).as_info(), "vlm_env_uid": self._env_uid}, []
         if "vlm_features" in info:
             info["vlm_fingerprint"] = find_featured(self.envs).head.fingerprint
         if (episode := self._books.pop(i, newest=newest)) is not None:
@@ -247,7 +244,9 @@ def _select_env(infos: dict[str, Any], i: int) -> dict[str, Any]:
     return {
         name: _select_env(value, i) if isinstance(value, dict) else value[i]
         for name, value in infos.items()
-        if not name.startswith(("_", "vlm_")) and (f"_{name}" not in infos or infos[f"_{name}"][i])
+        if not name.startswith(("_", "vlm_"))
+        and name not in ("episode", "scored_episode")  # of a wrapper around the environment
+        and (f"_{name}" not in infos or infos[f"_{name}"][i])
     }
 
 
