@@ -49,8 +49,8 @@ class SequenceHead(ABC):
         """Score the next T states of an episode.
 
         Args:
-            features: float32 (T, V, D), with T at least 1. The `head` of a model without `multi_view` gets each view for
-                itself, V = 1; a head that replaces it gets all.
+            features: float32 (T, V, D), with T at least 1. The `head` of a model without `multi_view` gets each view
+                for itself, V = 1; a head that replaces it gets all.
             carry: What the call before returned; None where the episode begins.
 
         Returns:
