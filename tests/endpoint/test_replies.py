@@ -9,7 +9,7 @@ from collections import deque
 import numpy as np
 import pytest
 from poles import make_pairs
-from vlm_server import KEY, VLMServer, body, chat, send, status
+from vlm_server import VLMServer, body, chat, send, status
 
 from vlmrm_gym import Endpoint
 from vlmrm_gym.cli.score import score as score_file
@@ -17,7 +17,6 @@ from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.preferences import AnswersFile, EndpointLabeler, ask
 from vlmrm_gym.programs.writing import Conversation
-from vlmrm_gym.rewards.endpoint_model import _open_scores
 from vlmrm_gym.rewards.specification import names_server
 
 FRAMES = np.arange(12, dtype=np.uint8).reshape(4, 1, 1, 1, 3)
@@ -26,18 +25,10 @@ PAIRS = make_pairs(3)
 YES_OR_NO = [("Yes", 0.7), ("No", 0.3)]
 
 
-@pytest.fixture(autouse=True)
-def key(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("vlmrm_gym.endpoint.client.FIRST_PAUSE", 0.01)
-    _open_scores.cache_clear()
-
-
 @pytest.fixture
-def server():
-    with VLMServer() as server:
-        server.complete = lambda body, number: chat("Yes", [("Yes", 0.7, YES_OR_NO)])
-        yield server
+def server(server):
+    server.complete = lambda body, number: chat("Yes", [("Yes", 0.7, YES_OR_NO)])
+    return server
 
 
 @pytest.fixture
