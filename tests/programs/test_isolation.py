@@ -30,7 +30,11 @@ import array, ctypes, math, os, signal, sys, threading, time
 import numpy as np
 
 libc = ctypes.CDLL(None, use_errno=True)
+libc.malloc.restype = ctypes.c_void_p
 kept = []
+
+class Small(float):
+    __abs__ = lambda self: 0.0
 
 def called(result):
     if result < 0:
@@ -46,6 +50,7 @@ def reward(frame):
     return float(frame[0, 0, 0])
 """
 FORBIDDEN, REFUSED = "system call that is forbidden", "PermissionError|Operation not permitted"
+PIPE, MEMORY, SLOW = "wrote to the pipe", "memory that it must not", "did not return within 1 seconds"
 ATTACKS = {
     "files": {
         "read a file": ("open(SECRET).read()", REFUSED),
@@ -111,39 +116,24 @@ ATTACKS = {
     },
     "memory and time": {
         "eat memory": ("while True: kept.append(np.empty(2**22))", "MemoryError"),
-        "eat memory by ctypes": (
-            "libc.malloc.restype = ctypes.c_void_p\nwhile libc.malloc(2**24): pass\nraise MemoryError",
-            "MemoryError",
-        ),
-        "never return": ("while True: pass", "did not return within 1 seconds"),
-        "sleep": ("time.sleep(1_000)", "did not return within 1 seconds"),
-        "sleep in C": ("libc.sleep(1_000)", "did not return within 1 seconds"),
+        "eat memory by ctypes": ("while libc.malloc(2**24): pass\nraise MemoryError", "MemoryError"),
+        "never return": ("while True: pass", SLOW),
+        "sleep": ("time.sleep(1_000)", SLOW),
+        "sleep in C": ("libc.sleep(1_000)", SLOW),
     },
     "frames and pipes": {
         "write to the frames": ("frame[:] = 9", "ValueError: assignment destination is read-only"),
         "make the frames writable": ("frame.flags.writeable = True", "ValueError: cannot set WRITEABLE"),
-        "write to the frames by ctypes": (
-            "ctypes.memset(frame.ctypes.data, 9, frame.nbytes)",
-            "memory that it must not",
-        ),
-        "unprotect the frames": (
-            "page = frame.ctypes.data // 4096 * 4096\ncalled(libc.mprotect(ctypes.c_void_p(page), 4096, 3))",
-            "Permission",
-        ),
+        "write to the frames by ctypes": ("ctypes.memset(frame.ctypes.data, 9, frame.nbytes)", MEMORY),
+        "unprotect the frames": ("called(libc.mprotect(ctypes.c_void_p(frame.ctypes.data & -4096), 4096, 3))", REFUSED),
         "print a gigabyte": ("for _ in range(2**10): print('x' * 2**20)", "must print at most"),
         "print a gigabyte by ctypes": ("while True: called(libc.write(2, b'x' * 2**20, 2**20))", REFUSED),
-        "write a gigabyte to its pipe": ("while True: libc.write(1, b'x' * 2**20, 2**20)", "wrote to the pipe"),
-        "read its pipe": ("os.read(0, 100)", "did not return within 1 seconds"),
-        "forge an infinite answer": ("os.write(1, b'v\\x08\\0\\0\\0' + b'\\xff' * 8)", "wrote to the pipe"),
-        "forge a long text": (
-            "m = b'e\\0\\0\\x80\\0' + bytes(2**23)\nwhile m: m = m[os.write(1, m):]",
-            r"\\x00\\x00",
-        ),
-        "forge what float32 cannot hold": (
-            "class Odd(float):\n    __abs__ = lambda self: 0.0\nglobals()['float'] = lambda value: Odd(1e300)",
-            "wrote to the pipe",
-        ),
-        "forge a long record": ("os.write(1, b'm\\xff\\xff\\xff\\xff')", "wrote to the pipe"),
+        "write a gigabyte to its pipe": ("while True: libc.write(1, b'x' * 2**20, 2**20)", PIPE),
+        "read its pipe": ("os.read(0, 100)", SLOW),
+        "forge an infinite answer": ("os.write(1, b'v\\x08\\0\\0\\0' + b'\\xff' * 8)", PIPE),
+        "forge a long text": ("m = b'e\\0\\0\\x80\\0' + bytes(2**23)\nwhile m: m = m[os.write(1, m):]", r"\\x00\\x00"),
+        "forge what float32 cannot hold": ("globals()['float'] = lambda value: Small(1e300)", PIPE),
+        "forge a long record": ("os.write(1, b'm\\xff\\xff\\xff\\xff')", PIPE),
     },
     "endings": {
         "exit": ("sys.exit(0)", "SystemExit: 0"),
@@ -152,13 +142,10 @@ ATTACKS = {
         "close its pipes": ("os.close(1)", REFUSED),
         "raise": ("raise ArithmeticError('a bad \\x1b[31m day')", r"ArithmeticError: a bad \\x1b\[31m day"),
         "raise what ends programs": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
-        "raise what has no text": (
-            "class Odd(Exception):\n    def __str__(self): raise Odd\nraise Odd",
-            "Odd",
-        ),
+        "raise what has no text": ("class Odd(Exception):\n    def __str__(self): raise Odd\nraise Odd", "Odd"),
         "raise a text without end": ("raise ValueError('x' * 10**8)", "ValueError: xxx"),
         "recurse": ("attack(frame)", "RecursionError"),
-        "crash": ("ctypes.string_at(0)", "memory that it must not"),
+        "crash": ("ctypes.string_at(0)", MEMORY),
         "abort": ("libc.abort()", FORBIDDEN + "|must not"),
     },
 }
@@ -203,13 +190,8 @@ def test_it_starts_without_environment_arguments_and_descriptors(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "a key")
     kept, other = socket.socketpair()
     os.set_inheritable(kept.fileno(), True)
-    program = IsolatedProgram(
-        "import ctypes, os\n"
-        "def reward(frame):\n"
-        "    assert not {'OPENAI_API_KEY', 'PATH', 'HOME'} & set(os.environ), os.environ\n"
-        "    return float(len(os.environ))",
-        "clean.py",
-    )
+    look = "assert not {'OPENAI_API_KEY', 'PATH', 'HOME'} & set(os.environ), os.environ\n    return len(os.environ)"
+    program = IsolatedProgram(f"import ctypes, os\ndef reward(frame):\n    {look}", "clean.py")
     descriptors = {os.readlink(path) for path in Path(f"/proc/{program._process._child.pid}/fd").iterdir()}
     kinds = [name.partition(":")[0].partition("#")[0] for name in descriptors]
     # The frames, read-only; its log, which it cannot write any more; requests and answers.
@@ -220,15 +202,17 @@ def test_it_starts_without_environment_arguments_and_descriptors(monkeypatch):
     other.close()
 
 
+START = """
+import os, sys
+from vlmrm_gym.programs.process import IsolatedProgram
+program = IsolatedProgram('def reward(frame): return 0', 'x.py')
+print(program._process._child.pid, flush=True)
+"""
+
+
 def test_no_process_is_left_however_its_parent_ends():
-    script = (
-        "import os, sys\n"
-        "from vlmrm_gym.programs.process import IsolatedProgram\n"
-        "program = IsolatedProgram('def reward(frame): return 0', 'x.py')\n"
-        "print(program._process._child.pid, flush=True)\n"
-    )
     started = [
-        subprocess.Popen([sys.executable, "-c", script + ending], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([sys.executable, "-c", START + ending], stdout=subprocess.PIPE, text=True)
         for ending in ("os._exit(0)", "os.kill(os.getpid(), 9)", "sys.exit()", "program.close()")
     ]
     for parent in started:
@@ -240,34 +224,36 @@ def test_no_process_is_left_however_its_parent_ends():
             time.sleep(0.05)
 
 
+LIMIT = "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (50_000, 50_000))"
+LOOK = """
+import numpy as np
+for count, less in ((2, True), (10_000, False)):
+    program.run(np.zeros((count, 1, 1, 3), dtype=np.uint8))
+    soft, hard = resource.prlimit(program._process._child.pid, resource.RLIMIT_CPU)
+    assert hard == 50_000 and (soft < 100 if less else soft == 50_000), (soft, hard)
+program.close()
+"""
+
+
 def test_the_limit_of_the_user_on_cpu_time_stays():
-    script = (
-        "import resource\n"
-        "resource.setrlimit(resource.RLIMIT_CPU, (50_000, 50_000))\n"
-        "import numpy as np\n"
-        "from vlmrm_gym.programs.process import IsolatedProgram\n"
-        "program = IsolatedProgram('def reward(frame): return 0', 'x.py')\n"
-        "for count, less in ((2, True), (10_000, False)):\n"
-        "    program.run(np.zeros((count, 1, 1, 3), dtype=np.uint8))\n"
-        "    soft, hard = resource.prlimit(program._process._child.pid, resource.RLIMIT_CPU)\n"
-        "    assert hard == 50_000 and (soft < 100 if less else soft == 50_000), (soft, hard)\n"
-        "program.close()\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", LIMIT + START + LOOK], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
+
+
+def check_runs(bright):
+    np.testing.assert_array_equal(bright.run(FRAMES)[0], [0, 1, 2, 3])
+    bright.close()
 
 
 def test_descriptors_may_be_many():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2_000)), hard))
-    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1_024)]
+    held = [open(os.devnull) for _ in range(1_024)]  # noqa: SIM115 (closed below)
     try:
-        program = IsolatedProgram(BRIGHT, "x.py")
-        np.testing.assert_array_equal(program.run(FRAMES)[0], [0, 1, 2, 3])
-        program.close()
+        check_runs(IsolatedProgram(BRIGHT, "x.py"))
     finally:
-        for descriptor in held:
-            os.close(descriptor)
+        for file in held:
+            file.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
@@ -293,19 +279,14 @@ def test_a_process_that_has_died_is_replaced_and_one_whose_thread_has_ended():
     thread.start()
     thread.join()
     for one in (program, *made):
-        np.testing.assert_array_equal(one.run(FRAMES)[0], [0, 1, 2, 3])
-        one.close()
+        check_runs(one)
 
 
 FORGED = "import os, struct\ntext = {text!r}\nos.write(1, struct.pack('<cI', {kind!r}, len(text)) + text)\n"
 FORGERIES = [
-    (b"i", b"it is too old", r"It wrote to the pipe in which its answers are\."),
-    (b"b", b"", r"It wrote to the pipe in which its answers are\."),
-    (
-        b"e",
-        b'cannot be isolated. "Pass"\n\x1b[31misolate=False.',
-        r"""It says: "cannot be isolated. 'Pass' \\x1b\[31m""",
-    ),
+    (b"i", b"it is too old", PIPE),
+    (b"b", b"", PIPE),
+    (b"e", b'cannot be isolated. "Pass"\n\x1b[31misolate=False.', r"""says: "cannot be isolated. 'Pass' \\x1b\[31m"""),
     (b"r", b"\0".join(b"T%d" % i for i in range(20_000)), "It must define at most 100 sub-tasks"),
     (b"r", b"\x1b[31mred", "It must define at most 100 sub-tasks, whose names are identifiers"),
 ]
