@@ -15,7 +15,7 @@ import numpy as np
 import tyro
 from clip_reward import take_turns
 
-import vlmrm_gym  # noqa: F401 (registers the IDs)
+import vlmrm_gym
 from vlmrm_gym.rewards.model import ClipShape
 from vlmrm_gym.scoring.select import EpisodeClips
 from vlmrm_gym.states import States
@@ -35,15 +35,15 @@ class Args:
     """measurements of each"""
 
 
-class Nothing:
+class Nothing(vlmrm_gym.RewardModel):
     """A reward that looks at nothing."""
 
     def __init__(self, clip: ClipShape, batch_size: int) -> None:
         self.clip_length, self.clip_stride, self.batch_size = clip.length, clip.stride, batch_size
 
-    def __call__(self, frames: np.ndarray) -> np.ndarray:
-        """Zeros, float32 (B,)."""
-        return np.zeros(len(frames), dtype=np.float32)
+    def encode(self, frames: np.ndarray) -> np.ndarray:
+        """Zeros, float32 (B, 1)."""
+        return np.zeros((len(frames), 1), dtype=np.float32)
 
     def render_size(self, height: int, width: int) -> tuple[int, int]:
         """96 pixels: the bundled model's input."""

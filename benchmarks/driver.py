@@ -44,8 +44,8 @@ from processes import cpu_seconds
 from stubs import Blank, BuiltBy, DrawOnly, FreeEnvs, same_size
 
 import vlmrm_gym
-from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.scoring import Request, make_scoring_queue
+from vlmrm_gym.scoring.state_encoder import build_encoder
 from vlmrm_gym.states import States
 
 EPISODE, EPISODES_AT_ONCE, NUM_ENVS = 100, 160, 16
@@ -117,7 +117,7 @@ class QueueLoad:
 
     def __init__(self, backend: Backend, args: Args) -> None:
         self._queue = make_scoring_queue(
-            partial(build_reward, partial(make_draw_only, args.batch_size), 1, None),
+            partial(build_encoder, partial(make_draw_only, args.batch_size), 1),
             lambda render_size: Blank(),
             backend=backend,
             num_workers=args.num_workers,

@@ -13,12 +13,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from processes import descendants
-from stubs import BuiltBy, DrawnAtHeight, DrawOnly, ReadyFrames
+from stubs import BuiltBy, DrawOnly, ReadyFrames, drawn_at_height
 
 import vlmrm_gym
 from vlmrm_gym.rewards.clip import Precision
-from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.scoring import Request, make_scoring_queue
+from vlmrm_gym.scoring.state_encoder import build_encoder
 from vlmrm_gym.states import States, VectorCapture
 from vlmrm_gym.tasks import REGISTERED, Task
 
@@ -78,7 +78,7 @@ class Args:
     @property
     def reward(self) -> MakeReward:
         """Factory of the reward model, with the parameters of `CLIPReward`."""
-        make = vlmrm_gym.CLIPReward if self.size is None else partial(DrawnAtHeight, self.size)
+        make = vlmrm_gym.CLIPReward if self.size is None else partial(drawn_at_height, self.size)
         return partial(make, precision=self.precision)
 
 
@@ -178,7 +178,7 @@ def states_ready(args: Args, stand_in: MakeReward, workers: int, score: bool) ->
     renderer, states = record(args, stand_in)
     build = partial(args.reward, args.model, prompt=args.task.prompt) if score else stand_in
     queue = make_scoring_queue(
-        partial(build_reward, build, getattr(renderer, "num_views", 1), None),
+        partial(build_encoder, build, getattr(renderer, "num_views", 1)),
         lambda _: ReadyFrames(renderer) if score else renderer,
         num_workers=workers,
         devices=None,

@@ -19,7 +19,7 @@ from vlmrm_gym.states import Renderer
 SizeToDraw = Callable[[int, int], tuple[int, int]]
 
 
-class DrawOnly:
+class DrawOnly(vlmrm_gym.RewardModel):
     """A reward model that ignores the frames: all rewards are 0.
 
     Args:
@@ -29,23 +29,21 @@ class DrawOnly:
         also_ignored: Keyword arguments of `CLIPReward`.
     """
 
-    multi_view = False
+    feature_size = 1
 
     def __init__(self, render_size: SizeToDraw, frames_at_once: int, *ignored: object, **also_ignored: object) -> None:
         self.render_size, self.batch_size = render_size, frames_at_once
-        self.microbatch_size = frames_at_once
 
-    def __call__(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Zeros, float32 (B,), for frames, uint8 (B, H, W, 3)."""
-        return np.zeros(len(frames), dtype=np.float32)
+    def encode(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Zeros, float32 (B, 1), for frames, uint8 (B, H, W, 3)."""
+        return np.zeros((len(frames), 1), dtype=np.float32)
 
 
 @dataclass(frozen=True)
-class BuiltBy:
+class BuiltBy(vlmrm_gym.RewardSpec):
     """A reward specification that calls a factory."""
 
     make: Callable[..., Any]
-    kind: str = "benchmark"
 
     def build(self, device: str = "auto") -> Any:
         """The reward model."""
@@ -75,24 +73,13 @@ class ReadyFrames:
         self._renderer.close()
 
 
-class DrawnAtHeight:
-    """A `CLIPReward` with a different `render_size`.
+def drawn_at_height(height: int, model: str = "tiny", **options: Any) -> Any:
+    """Make a `CLIPReward` whose frames are drawn at another height, in pixels; the width keeps the aspect ratio."""
 
-    Args:
-        height: In pixels; the width keeps the environment's aspect ratio.
-        model: See `CLIPReward`.
-        options: See `CLIPReward`.
-    """
+    class Drawn(vlmrm_gym.CLIPReward):
+        render_size = _Height(height)  # pyright: ignore
 
-    def __init__(self, height: int, model: str = "tiny", **options: Any) -> None:
-        self.render_size = _Height(height)
-        self._score = vlmrm_gym.CLIPReward(model, **options)
-        self.model, self.batch_size = self._score.model, self._score.batch_size
-        self.microbatch_size = self._score.microbatch_size
-
-    def __call__(self, frames: Any) -> Any:
-        """Rewards, float32 (B,), for frames, uint8 (B, H, W, 3)."""
-        return self._score(frames)
+    return Drawn(model, **options)
 
 
 @dataclass(frozen=True)

@@ -49,13 +49,13 @@ class Episode:
 class EpisodeBooks:
     """The books of the episodes of vector environments, whose rewards may arrive after an episode has ended.
 
-    Rewards find their transitions by `vlm_step_index`. Those of transitions before the first `step` are ignored.
-    Environments that are not scored pay their own rewards at once.
+    Rewards find their transitions by `vlm_step_index`. Those of transitions before the first `step` are ignored. Where
+    nothing is scored, an environment's own reward is that of its step.
     """
 
     def __init__(self, num_envs: int) -> None:
-        self.num_steps: list[int | None] = [None] * num_envs
-        """The `vlm_step_index` of each environment's next transition; None before the first."""
+        self._next = [-1] * num_envs
+        """The `vlm_step_index` of each environment's next transition; -1 before the first."""
         self._episodes = [deque([Episode()]) for _ in range(num_envs)]
         """Of each environment: those that wait for rewards, and at last the one in progress."""
 
@@ -65,17 +65,15 @@ class EpisodeBooks:
         return not any(episodes[-1].steps for episodes in self._episodes)
 
     def step(self, step: Step) -> list[Episode]:
-        """Add the transitions of a step, without late rewards. Returns the episode of each environment it belongs to.
-
-        Where transitions are missing since the step before, the calls that made them have raised an exception.
-        """
+        """Add the transitions of a step, without late rewards. Returns the episode of each environment it is in."""
         success = read_success(step.infos, len(self._episodes)).tolist()
         task_rewards, indices = step.infos.get("task_reward", step.rewards), step.infos.get("vlm_step_index")
         current = [episodes[-1] for episodes in self._episodes]
         for i in np.flatnonzero(step.stepped).tolist():
             episode = current[i]
-            index = (self.num_steps[i] or 0) if indices is None else int(indices[i])
-            self.num_steps[i] = self._skip_to(i, index) + 1
+            index = max(self._next[i], 0) if indices is None else int(indices[i])
+            self._skip_to(i, index)
+            self._next[i] = index + 1
             episode.steps += 1
             episode.task_return += float(task_rewards[i])
             episode.successes += success[i]
@@ -94,11 +92,11 @@ class EpisodeBooks:
 
     def receive(self, late: Late) -> None:
         """Add the rewards of transitions. Those of earlier ones that have none will not come any more."""
-        if self.num_steps[late.env] is None:
+        if self._next[late.env] < 0:
             return
+        self._skip_to(late.env, late.stop)
         episodes = self._episodes[late.env]
-        count = self._skip_to(late.env, late.stop)
-        oldest = count - sum(episode.steps - episode.scored for episode in episodes)
+        oldest = self._next[late.env] - sum(episode.steps - episode.scored for episode in episodes)
         num_lost, rewards = max(0, late.start - oldest), late.rewards[max(0, oldest - late.start) :]
         for episode in episodes:
             lost = min(num_lost, episode.steps - episode.scored)
@@ -120,14 +118,11 @@ class EpisodeBooks:
             found = found if episode.is_lost else episode
         return found
 
-    def _skip_to(self, i: int, index: int) -> int:
-        """Count the transitions before an index that no `step` added. Returns the index after the newest transition."""
-        count, episode = self.num_steps[i], self._episodes[i][-1]
-        if count is None or count >= index:
-            return index if count is None else count
-        episode.steps, episode.is_lost = episode.steps + index - count, True
-        self.num_steps[i] = index
-        return index
+    def _skip_to(self, i: int, index: int) -> None:
+        """Count the transitions before an index that no `step` added: the calls that made them raised an exception."""
+        episode, count = self._episodes[i][-1], index - self._next[i]
+        if self._next[i] >= 0 and count > 0:
+            episode.steps, episode.is_lost, self._next[i] = episode.steps + count, True, index
 
 
 class EpisodeStatistics(VectorWrapper):

@@ -23,12 +23,8 @@ As everywhere in Gymnasium, a mask with a leading underscore says where an eleme
 (num_envs,), and so on. Rewards and their index arrays are set where rewards have arrived. `vlm_step_index` and
 `task_reward` are set where the step has led to a state: not where it only resets an environment (next-step autoreset).
 
-Which calls return what:
-
-- `step`: all of them. With `scoring="step"` the rewards are those of this step: T = 1.
-- `reset` and `flush`: all but `vlm_step_index` and `task_reward`.
-
-`vlmrm_gym.read_late` reads those of late rewards, from the infos of every call and from those of `VLMVecEnv`.
+`step` returns all of them, with `scoring="step"` the reward of this step, T = 1; `reset` and `flush` all but
+`vlm_step_index` and `task_reward`. `vlmrm_gym.read_late` reads what has arrived, of each call and of `VLMVecEnv`.
 
 The infos of one environment (`VLMReward`, or a registered ID through `gym.make`) have `task_reward`, a float. The
 environments of this package add `success`, a bool; `VLMRM/Humanoid-v0`, which defines no success, has False.

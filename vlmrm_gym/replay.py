@@ -236,12 +236,7 @@ class ReplayBuffer:
         """
         if "features" in state and self._late.expected is not False:
             self._late.allocate(tuple(state["features"].shape[1:]))
-        own = {"capacity": self.capacity, **{name: _dtype_and_shape(stored) for name, stored in self._columns.items()}}
-        saved = {
-            name: _dtype_and_shape(value) if isinstance(value, torch.Tensor) else value
-            for name, value in state.items()
-            if name not in ("stored", "generator", "reward_version", "fingerprint")
-        }
+        own, saved = _describe(self.state_dict()), _describe(state)
         for name in {**own, **saved}:
             if own.get(name) != saved.get(name):
                 raise ValueError(
@@ -268,8 +263,14 @@ class ReplayBuffer:
         return torch.empty((self.capacity, *space.shape), dtype=dtype, device=self.device)
 
 
-def _dtype_and_shape(stored: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...]]:
-    return stored.dtype, tuple(stored.shape[1:])
+def _describe(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What two states have in common that are of the same kind of buffer."""
+    varying = ("stored", "generator", "reward_version", "fingerprint")
+    return {
+        name: (value.dtype, tuple(value.shape[1:])) if isinstance(value, torch.Tensor) else value
+        for name, value in state.items()
+        if name not in varying
+    }
 
 
 def _used(stored: torch.Tensor, count: int) -> torch.Tensor:

@@ -189,9 +189,7 @@ class TransitionStore:
         self.fingerprint = fingerprint or self.fingerprint
 
     def relabel(self, head: Head) -> None:
-        """Make all rewards with this head, those that are stored and those that arrive. Raises as
-        `ReplayBuffer.relabel`.
-        """
+        """Make all rewards with this head, also those that arrive. Raises as `ReplayBuffer.relabel`."""
         if self.expected is False or (len(self) and not self.has_features):
             raise _no_features()
         check_head(head, self.fingerprint)

@@ -2,7 +2,6 @@
 
 from contextlib import closing
 from dataclasses import replace
-from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +12,8 @@ from vlmrm_gym import CLIP
 from vlmrm_gym.audit.rewards import ALPHAS, EncodedRewards, Scene, alpha_curves, control_rewards, encoder_key
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import find_task, make_base_env
-from vlmrm_gym.rewards.own import ImportedReward
+from vlmrm_gym.rewards import RewardModel
+from vlmrm_gym.rewards.own import ImportedReward, OwnReward
 from vlmrm_gym.rollouts import play, random_actions
 
 POLE = CLIP(prompt="a pole", baseline="a cart", alpha=0.3)
@@ -41,17 +41,16 @@ def test_controls_are_prompts_that_say_nothing_of_the_task():
 def test_what_a_single_state_has_no_reward_of_is_refused():
     for attributes, message in (
         ({"clip_length": 4}, "must be of single frames"),
-        ({"encode": np.mean, "head": None}, "must have a head"),
+        ({"head": None}, "has no head yet"),
     ):
-        spec = SimpleNamespace(kind="own", build=lambda device, own=attributes: SimpleNamespace(**own))
+        spec = OwnReward(type("Own", (RewardModel,), attributes))
         with pytest.raises(InputError, match=f"`reward` {message}"):
             EncodedRewards([spec], "cpu")
 
 
 def test_the_views_that_a_reward_combines():
     """The head sees each view for itself."""
-    model = SimpleNamespace(encode=np.asarray, head=lambda features: features[:, 0, 0])
-    spec = SimpleNamespace(kind="own", build=lambda device: model)
+    spec = OwnReward(type("Own", (RewardModel,), {"head": lambda self, features: features[:, 0, 0]}))
     rewards, features = EncodedRewards([spec], "cpu"), np.array([[[1.0, 5.0], [3.0, 4.0]]], dtype=np.float32)
     assert rewards.view(spec, None, 1)(features[:, 1:]).tolist() == [3]
     for how, expected in (("min", 1), ("mean", 2)):
@@ -77,10 +76,8 @@ def test_states_are_scored_as_the_environment_is_rewarded():
     np.testing.assert_allclose(rewards.view(spec, None, 1)(features), expected, atol=1e-5)
 
 
-class Small:
+class Small(RewardModel):
     """Sees frames at a quarter of their size."""
-
-    batch_size = microbatch_size = 64
 
     @staticmethod
     def render_size(height, width):

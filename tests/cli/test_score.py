@@ -24,6 +24,7 @@ from vlmrm_gym.cli.score import FILES, score
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.media.frames import TimedFrame, batch, open_frames
 from vlmrm_gym.media.videos import LINE_HEIGHT, MAX_SIDE, MIN_WIDTH, PLOT_HEIGHT, drawn_size, save_video
+from vlmrm_gym.rewards.encoder import FrameEncoder
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # imageio-ffmpeg leaves pipes to the collector
 
@@ -88,8 +89,8 @@ def test_pictures_get_the_rewards_of_every_prompt_and_alpha(pictures, frames, ca
 
 
 def test_a_video_is_encoded_once_for_all_prompts(video, monkeypatch):
-    encoded, encode = [], CLIPReward.encode
-    monkeypatch.setattr(CLIPReward, "encode", lambda self, batch: encoded.append(len(batch)) or encode(self, batch))
+    encoded, encode = [], FrameEncoder.encode
+    monkeypatch.setattr(FrameEncoder, "encode", lambda self, batch: encoded.append(len(batch)) or encode(self, batch))
     main(["score", str(video), *TINY, "--prompt", OTHER, "--no-video", "--batch-size", "4"])
     assert encoded == [4, 2]
     rows = read_table(video.with_name("pole_scores"))

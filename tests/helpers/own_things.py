@@ -5,6 +5,8 @@ from typing import ClassVar
 import gymnasium as gym
 import numpy as np
 
+from vlmrm_gym import RewardModel
+
 
 def mean_pixel(frames, scale=1.0):
     return scale * frames.mean((1, 2, 3))
@@ -18,17 +20,17 @@ class Brightness:
         return np.full(len(frames), self.scale)
 
 
-class Green:
+class Green(RewardModel):
     """The green channel of a small frame."""
 
-    def __call__(self, frames):
-        return frames[..., 1].mean((1, 2)) / 255
+    def encode(self, frames):
+        return frames[..., 1].mean((1, 2))[:, None] / 255
 
     def render_size(self, height, width):
         return 24, 24
 
 
-class Sized:
+class Sized(RewardModel):
     """The mean of frames whose size is a method's, which a worker must send to the process of the environments."""
 
     def __init__(self, size):
@@ -37,8 +39,8 @@ class Sized:
     def render_size(self, height, width):
         return self.size
 
-    def __call__(self, frames):
-        return frames.mean((1, 2, 3))
+    def encode(self, frames):
+        return frames.mean((1, 2, 3))[:, None]
 
 
 def lowest(rewards):

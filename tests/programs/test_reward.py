@@ -22,7 +22,6 @@ from vlmrm_gym import Program
 from vlmrm_gym.programs.execution import execute
 from vlmrm_gym.rewards import from_mapping, to_mapping
 from vlmrm_gym.rewards.program_error import ProgramError
-from vlmrm_gym.scoring.queue import ScoringQueue
 
 CARTPOLE = "VLMRM/CartPole-v1"
 STEPS, LENGTH, NUM_ENVS = 50, 12, 3
@@ -107,21 +106,23 @@ def test_how_sub_tasks_are_scored_changes_no_reward(options, stepped):
     np.testing.assert_array_equal(play(**options), stepped)
 
 
-def test_rewards_are_the_same_after_workers_were_killed(stepped, monkeypatch):
-    """In the middle of episodes that are cut: what was remembered before the cut is there again."""
+def test_rewards_are_the_same_after_the_process_was_killed():
+    """In the middle of an episode: the next one remembers what was remembered."""
     resource_tracker.ensure_running()
-    others, killed, cut = children(), [], ScoringQueue._cut_batch
-
-    def kill_sometimes(queue):
-        parts = cut(queue)
-        if len(killed) < 2 and parts[0].memory is not None:
-            killed.append(sorted(children() - others)[len(killed) % 2])
-            os.kill(killed[-1], signal.SIGKILL)
-        return parts
-
-    monkeypatch.setattr(ScoringQueue, "_cut_batch", kill_sometimes)
-    np.testing.assert_array_equal(play(num_workers=2, max_pending_bytes=900), stepped)
-    assert len(killed) == 2
+    others = children()
+    env = gym.make(CARTPOLE, reward=Program(source=SUBTASKS), episode_length=LENGTH)
+    with closing(env):
+        env.reset(seed=5)
+        frames, rewards = [], []
+        for t in range(LENGTH):
+            if t in (2, 6):
+                (process,) = children() - others
+                os.kill(process, signal.SIGKILL)
+                while Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                    time.sleep(0.01)
+            rewards.append(env.step(1)[1])
+            frames.append(env.render())
+    np.testing.assert_allclose(rewards, subtask_rewards(frames), rtol=1e-6)
 
 
 @settings(deadline=None, max_examples=40)
@@ -295,10 +296,13 @@ def test_a_file_that_has_changed_is_refused(tmp_path):
     np.testing.assert_allclose(pickle.loads(pickle.dumps(program)).build()(np.full((1, 2, 2, 3), 255, np.uint8)), 1)
 
 
-def test_a_program_has_no_head_and_is_not_interpolated():
-    make = {"num_envs": 2, "reward": Program(source=BRIGHTNESS), "episode_length": 4}
-    with pytest.raises(ValueError, match="`return_features` needs a reward with `encode` and `head`"):
-        gym.make_vec(CARTPOLE, return_features=True, **make)
+@pytest.mark.parametrize("source", [BRIGHTNESS, SUBTASKS])
+def test_the_features_of_a_program_are_its_rewards_and_are_not_interpolated(source):
+    make = {"num_envs": 1, "reward": Program(source=source), "episode_length": 5}
+    with closing(gym.make_vec(CARTPOLE, return_features=True, **make)) as envs:
+        envs.reset(seed=0)
+        infos = [envs.step(np.zeros(1, dtype=int))[4] for _ in range(5)][-1]
+        np.testing.assert_array_equal(infos["vlm_features"][0], infos["vlm_rewards"][0][:, None, None])
     with pytest.raises(ValueError, match="`score_every` is not for this reward: it says that it cannot"):
         gym.make_vec(CARTPOLE, score_every=4, **make)
 

@@ -1,7 +1,6 @@
 """`reward=` that is no reward, and rewards that return no numbers: one clear error."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from counting_env import Counting
 from own_things import Sized, mean_pixel
 
-from vlmrm_gym import CLIP, VLMRewardVectorEnv
+from vlmrm_gym import CLIP, RewardSpec, VLMRewardVectorEnv
 
 not_callable = 3
 
@@ -38,9 +37,8 @@ def test_bad_return_values_of_a_reward():
 
 
 @dataclass(frozen=True)
-class NoModel:
+class NoModel(RewardSpec):
     scale: int = 1
-    kind: ClassVar = "no model"
 
     def build(self, device):
         return 3
@@ -55,16 +53,16 @@ BAD = [
     ({"reward": "clop"}, ValueError, r"Received 'clop'. For the kind 'clip' pass CLIP\(...\)"),
     ({"reward": CLIP}, TypeError, "must fit <class '.*CLIP'>.*missing a required .*'prompt'"),
     ({"reward": "numpy:sort", "reward_kwargs": {"b": 1}}, TypeError, "must fit 'numpy:sort', .*'b'"),
-    ({"reward": Counting}, ValueError, "`reward` must be a class of callables. Received <class .*, which made <"),
+    ({"reward": Counting}, TypeError, "a RewardModel or a callable. Received <counting_env.Counting"),
     ({"reward": "no_such_module:f"}, ValueError, "module that can be imported here. Received 'no_such_module:f'"),
     ({"reward": "test_bad_rewards:mean_pixl"}, ValueError, "there is no 'mean_pixl'. Did you mean 'mean_pixel'?"),
     ({"reward": "test_bad_rewards:not_callable"}, ValueError, "must be a callable or a class. .*, which is 3"),
     ({"reward": {"kind": "clop", "prompt": "a"}}, ValueError, "kind must be one of .*'clop'. Did you mean 'clip'"),
     ({"reward": mean_pixel, "reward_kwargs": 3}, TypeError, "`reward_kwargs` must be a mapping .* Received 3"),
-    ({"reward": NoModel()}, ValueError, r"whose build\(device\) returns a callable. Received .*, which made 3"),
+    ({"reward": NoModel()}, TypeError, "a RewardModel or a callable. Received 3"),
     ({"reward": NoModel(), "reward_kwargs": {"scale": 2}}, TypeError, "`reward_kwargs` is for a callable or a"),
     ({"reward": {"kind": KIND, "scael": 2}}, TypeError, "is not a field of a reward. Did you mean `scale`?"),
-    ({"reward": {"kind": "own_things:Sized"}}, ValueError, "must name a dataclass with a `kind` and a"),
+    ({"reward": {"kind": "own_things:Sized"}}, ValueError, "must name a dataclass that derives from"),
     ({"reward": {"kind": "tuned_clip", "prompt": "a"}}, ValueError, "is gone. examples/furl.py tunes CLIP"),
 ]  # fmt: skip
 

@@ -2,14 +2,18 @@
 
 import weakref
 
+import gymnasium as gym
 import numpy as np
+import open_clip
 import pytest
 import torch
 from conftest import TASK_PROMPT, cartpole_frame
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from open_clip.transform import PreprocessCfg, image_transform_v2
+from PIL import Image
 
-from vlmrm_gym import CLIPReward
+from vlmrm_gym import CLIPReward, EpisodeLog, tiny
 from vlmrm_gym.rewards.clip_model import GoalBaseline
 
 BASELINE = "pole and cart"
@@ -68,6 +72,29 @@ def test_rewards_of_frames_are_equation_3(frames):
     score = CLIPReward("tiny", prompt=prompts)
     goal = unit(score.model.encode_text(prompts).double().numpy().mean(0))
     np.testing.assert_allclose(score(frames), embeddings(score, frames) @ goal, atol=1e-5)
+
+
+@pytest.mark.parametrize(("how", "combine"), [("min", np.min), ("mean", np.mean)])
+def test_two_views_are_worth_what_open_clip_and_numpy_say(how, combine):
+    """From the frames that are drawn to the reward in ten lines, without a line of this package."""
+    prompts, log = {"prompt": "a standing humanoid robot", "baseline": "a humanoid robot"}, EpisodeLog(10**6)
+    options = {"camera": "front-side", "combine_views": how, "episode_length": 4, "episode_log": log}
+    envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, model="tiny", alpha=0.5, **prompts, **options)
+    envs.reset(seed=0)
+    rewards = [envs.step(envs.action_space.sample())[4] for _ in range(4)][-1]["vlm_rewards"][0]
+    frames = envs.scorer.frames(log.episodes[0].states)
+    envs.close()
+
+    network = open_clip.create_model(f"local-dir:{tiny.FOLDER}").eval()
+    tokens = open_clip.get_tokenizer(f"local-dir:{tiny.FOLDER}")(list(prompts.values()))
+    assert frames.shape == (4, 2, 192, 192, 3)
+    transform = image_transform_v2(PreprocessCfg(**network.visual.preprocess_cfg), is_train=False)
+    pixels = torch.stack([transform(Image.fromarray(frame)) for frame in frames.reshape(8, 192, 192, 3)])
+    with torch.no_grad():
+        images = network.encode_image(pixels, normalize=True)
+        goal, baseline = network.encode_text(tokens, normalize=True).double().numpy()
+    of_views = [published_reward(image, goal, baseline, 0.5) for image in images.double().numpy()]
+    np.testing.assert_allclose(rewards, combine(np.reshape(of_views, (4, 2)), axis=1), atol=1e-5)
 
 
 def test_batch_size_does_not_change_rewards(frames, score):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vlmrm_gym import RewardModel
 from vlmrm_gym.rewards.model import ClipShape
 from vlmrm_gym.scoring.select import EpisodeClips
 from vlmrm_gym.states import States
@@ -13,15 +14,15 @@ from vlmrm_gym.states import States
 STEPS = 11
 
 
-class Motion:
+class Motion(RewardModel):
     """Mean difference of the first and the last frame of clips of 3 frames, 2 steps apart."""
 
     clip_length, clip_stride, batch_size = 3, 2, 4
 
-    def __call__(self, clips):
+    def encode(self, clips):
         assert clips.ndim == 5
         assert clips.shape[1] == 3
-        return np.abs(clips[:, -1].astype(np.float32) - clips[:, 0]).mean((1, 2, 3))
+        return np.abs(clips[:, -1].astype(np.float32) - clips[:, 0]).mean((1, 2, 3))[:, None]
 
     def render_size(self, height, width):
         return 60, 90
@@ -30,11 +31,11 @@ class Motion:
 class JointMotion(Motion):
     """The same over all views at once."""
 
-    multi_view = True
+    encodes = "views"
 
-    def __call__(self, clips):
+    def encode(self, clips):
         assert clips.ndim == 6
-        return np.abs(clips[:, -1].astype(np.float32) - clips[:, 0]).mean((1, 2, 3, 4))
+        return np.abs(clips[:, -1].astype(np.float32) - clips[:, 0]).mean((1, 2, 3, 4))[:, None]
 
 
 def expected_clip(length, stride, t):
@@ -97,7 +98,7 @@ def expected():
     frames_only = type(
         "Frames",
         (Motion,),
-        {"clip_length": 1, "clip_stride": 1, "__call__": lambda self, frames: frames.mean((1, 2, 3))},
+        {"clip_length": 1, "clip_stride": 1, "encode": lambda self, frames: frames.mean((1, 2, 3))[:, None]},
     )
     envs = gym.make_vec("VLMRM/CartPole-v1", 2, episode_length=STEPS, reward=frames_only(), scoring="step")
     frames = []

@@ -20,7 +20,7 @@ from vlmrm_gym.cli import main
 from vlmrm_gym.envs import CartPole
 from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
 from vlmrm_gym.rewards import models
-from vlmrm_gym.rewards.default_model import PUBLISHED, default_model, with_model
+from vlmrm_gym.rewards.default_model import PUBLISHED, default_model
 from vlmrm_gym.sb3 import make_vec_env
 from vlmrm_gym.training.checks import complete
 from vlmrm_gym.training.config import Config, RewardConfig
@@ -79,8 +79,8 @@ def test_what_scores_an_environment_names_its_model():
     reward = RewardConfig(name="preference", labeler="ground_truth", kwargs={"model": "RN50/openai"})
     assert complete(Config(env_name="VLMRM/CartPole-v1", reward=reward)).reward.model is None
     for kind in (vlmrm_gym.CLIP, vlmrm_gym.Preference):  # a model that is named stays
-        assert with_model(kind(prompt="up", model="RN50/openai"), "tiny").model == "RN50/openai"
-        assert with_model(kind(prompt="up"), "tiny") == kind(prompt="up", model="tiny")
+        assert kind(prompt="up", model="RN50/openai").with_model("tiny").model == "RN50/openai"
+        assert kind(prompt="up").with_model("tiny") == kind(prompt="up", model="tiny")
 
 
 PROMPT = {"prompt": "an acrobat that stands"}

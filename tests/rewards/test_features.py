@@ -9,7 +9,7 @@ from reward_models import TwoFeatures
 from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.rewards.clip_model import GoalBaseline
 from vlmrm_gym.rewards.heads import CombineViews, CurrentHead, ViewsHead, apply_head
-from vlmrm_gym.rewards.state_reward import StateReward
+from vlmrm_gym.scoring.state_encoder import StateEncoder
 from vlmrm_gym.states import States
 
 TASK = "VLMRM/CartPole-v1"
@@ -98,8 +98,6 @@ def test_heads_of_other_features_are_refused():
         head.replace(ViewsHead(torch.sum, fingerprint="two features"))
     with pytest.raises(TypeError, match="`head` must be a callable"):
         head.replace("mean")
-    with pytest.raises(ValueError, match="`return_features` needs a reward with `encode` and `head`"):
-        vector(1, reward=lambda frames: frames.mean((1, 2, 3)), return_features=True)
 
 
 def test_views_are_combined_inside_of_the_head():
@@ -112,9 +110,16 @@ def test_views_are_combined_inside_of_the_head():
     for how, expected in (("min", by_view.min(1)), ("mean", by_view.mean(1)), (lambda r: r[:, 2], by_view[:, 2])):
         made = ViewsHead(head, CombineViews(how, 3))(features)
         np.testing.assert_allclose(made.numpy(), expected, rtol=1e-6)
-    joint = StateReward(type("Joint", (TwoFeatures,), {"multi_view": True})(), 3, return_features=True)
-    assert joint.info.features.shape == (3, 2)
-    assert apply_head(joint.info.features.head, np.ones((2, 3, 2), dtype=np.float16)).tolist() == [9, 9]
+    joint = StateEncoder(type("Joint", (TwoFeatures,), {"multi_view": True})(), 3).info
+    assert joint.feature_shape == (3, 2)
+    assert apply_head(joint.make_head(None), np.ones((2, 3, 2), dtype=np.float16)).tolist() == [9, 9]
+
+
+def test_the_features_of_a_function_are_its_rewards():
+    envs = vector(1, reward=lambda frames: frames.mean((1, 2, 3)), return_features=True)
+    infos = play(envs, 5)[-1]
+    np.testing.assert_array_equal(infos["vlm_features"][0], infos["vlm_rewards"][0][:, None, None])
+    envs.close()
 
 
 def test_any_state_is_drawn_again_at_any_size_and_from_any_camera():

@@ -37,7 +37,7 @@ built = []
 
 def build(self, device):
     built.append(self.sharpness)
-    return vlmrm_gym.rewards.model.CheckedReward(lambda frames: np.zeros(len(frames)))
+    return vlmrm_gym.rewards.own.CallableModel(lambda frames: np.zeros(len(frames)))
 
 
 CLIP.build = build
@@ -99,7 +99,7 @@ def test_a_field_of_clip_is_added_in_one_file(tmp_path):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flat:
+class Flat(vlmrm_gym.RewardSpec):
     """A kind as this package would have it: one file, and a line in the table."""
 
     value: float = 1.0
@@ -109,11 +109,10 @@ class Flat:
         return Constant(self.value)
 
 
-class Constant:
+class Constant(vlmrm_gym.RewardModel):
     """A complete reward model."""
 
-    batch_size = microbatch_size = 8
-    multi_view = False
+    batch_size = 8
 
     def __init__(self, value):
         self.value = value
@@ -121,8 +120,8 @@ class Constant:
     def render_size(self, height, width):
         return 8, 12
 
-    def __call__(self, frames):
-        return np.full(len(frames), self.value, np.float32)
+    def encode(self, frames):
+        return np.full((len(frames), 1), self.value, np.float32)
 
 
 @pytest.fixture

@@ -16,13 +16,12 @@ from own_things import Sized, mean_pixel
 import vlmrm_gym
 from vlmrm_gym import CLIP
 from vlmrm_gym.rewards import RewardModel
-from vlmrm_gym.rewards.base import CheckedReward
 from vlmrm_gym.rewards.clip import CLIPKeywords
-from vlmrm_gym.rewards.custom import OwnReward
-from vlmrm_gym.rewards.specification import ImportedReward, from_mapping, resolve_reward, to_mapping
+from vlmrm_gym.rewards.own import CallableModel, ImportedReward, OwnReward
+from vlmrm_gym.rewards.specification import from_mapping, resolve_reward, to_mapping
 
 
-class MeanPixel:
+class MeanPixel(RewardModel):
     """A class as anyone would write it."""
 
     batch_size = 7
@@ -30,8 +29,8 @@ class MeanPixel:
     def __init__(self, scale=1.0, device="cpu"):
         self.scale, self.device = scale, device
 
-    def __call__(self, frames):
-        return torch.from_numpy(frames.copy()).double().mean((1, 2, 3)) * self.scale
+    def encode(self, frames):
+        return torch.from_numpy(frames.copy()).double().mean((1, 2, 3))[:, None] * self.scale
 
 
 SCALE = {"reward_kwargs": {"scale": 0.5}}
@@ -168,35 +167,33 @@ def test_an_environments_own_reward_does_not_spoil_ours():
 def test_tensors_of_every_precision_are_rewards():
     """NumPy has no bfloat16, in which many models compute on a GPU."""
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
-        reward = CheckedReward(lambda frames, dtype=dtype: torch.arange(len(frames), dtype=dtype, requires_grad=True))
+        reward = CallableModel(lambda frames, dtype=dtype: torch.arange(len(frames), dtype=dtype, requires_grad=True))
         rewards = reward(np.zeros((3, 4, 4, 3), dtype=np.uint8))
         assert rewards.dtype == np.float32
         np.testing.assert_array_equal(rewards, [0, 1, 2])
 
 
 def test_a_reward_model_needs_a_call_only():
-    """Everything else has a default; keyword arguments do not hide the attributes of a callable."""
+    """A `RewardModel` with a `__call__` of its own is scored by that; everything else has a default."""
 
     class Redness(RewardModel):
-        def __call__(self, frames, scale=1.0):
-            return scale * frames[..., 0].mean(axis=(1, 2), dtype=np.float32)
+        def __call__(self, frames):
+            return frames[..., 0].mean(axis=(1, 2), dtype=np.float32)
 
     class ManyViews(Redness):
         batch_size, microbatch_size, multi_view = 8, 3, True
         render_size = staticmethod(lambda height, width: (2 * height, 2 * width))
 
-        def __call__(self, frames, scale=1.0):
-            return super().__call__(frames[:, 0], scale)
+        def __call__(self, frames):
+            return super().__call__(frames[:, 0])
 
-    for model in (Redness(), CheckedReward(Redness()), CheckedReward(mean_pixel)):
-        assert (model.batch_size, model.microbatch_size) == (64, 64)
+    for model in (Redness(), CallableModel(Redness()), CallableModel(mean_pixel)):
+        assert (model.batch_size, model.microbatch_size) == (64, None)
         assert model.render_size(400, 600) == (400, 600)
-    model = OwnReward(ManyViews(), {"scale": 2.0}).build()
-    assert (model.batch_size, model.microbatch_size, model.multi_view) == (8, 3, True)
+    model = OwnReward(ManyViews()).build()
+    assert (model.batch_size, model.microbatch_size, model.encodes) == (8, 3, "views")
     assert model.render_size(400, 600) == (800, 1200)
-    assert model(np.full((5, 2, 4, 4, 3), 10, dtype=np.uint8)).tolist() == [20.0] * 5
-    with pytest.raises(TypeError, match="__call__"):
-        type("Nothing", (RewardModel,), {})()
+    assert model(np.full((5, 2, 4, 4, 3), 10, dtype=np.uint8)).tolist() == [10.0] * 5
 
 
 def test_the_render_size_of_a_class_of_a_script_reaches_the_environments_or_is_refused():

@@ -14,9 +14,9 @@ from hypothesis.extra.numpy import arrays
 
 import vlmrm_gym
 from vlmrm_gym.envs.humanoid_body import plain_model
-from vlmrm_gym.rewards.model import CheckedReward
 from vlmrm_gym.rewards.heads import CombineViews
-from vlmrm_gym.rewards.state_reward import build_reward
+from vlmrm_gym.rewards.model import RewardModel
+from vlmrm_gym.scoring.state_encoder import StateEncoder
 from vlmrm_gym.states import SceneChange, States
 from vlmrm_gym.states.cameras import VIEW_SETS, get_fields, make_camera, make_cameras
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
@@ -166,16 +166,16 @@ def test_functions_that_do_not_combine():
         combine(np.array([[0.5, 0.5], [2, 2]], dtype=np.float32))
 
 
-class Joint:
+class Joint(RewardModel):
     """A reward of all views at once: red of the first view minus that of the last."""
 
-    multi_view = True
+    encodes = "views"
     batch_size = 5
 
-    def __call__(self, frames):
+    def encode(self, frames):
         assert frames.ndim == 5
         assert len(frames) <= max(1, 5 // frames.shape[1])
-        return redness(frames[:, 0]) - redness(frames[:, -1])
+        return (redness(frames[:, 0]) - redness(frames[:, -1]))[:, None]
 
 
 def test_a_reward_can_see_all_views_at_once(single_views):
@@ -188,9 +188,8 @@ def test_a_reward_can_see_all_views_at_once(single_views):
 
 def test_a_batch_holds_all_views_of_a_state():
     for batch_size, views, states in ((1, 4, 1), (7, 2, 3), (8, 2, 4)):
-        model = type("R", (), {"batch_size": batch_size, "__call__": lambda self, frames: redness(frames)})()
-        reward = CheckedReward(model)
-        assert build_reward(lambda device, reward=reward: reward, views, None).batch_size == states
+        model = type("R", (RewardModel,), {"batch_size": batch_size})()
+        assert StateEncoder(model, views).info.batch_size == states
 
 
 def capturing():

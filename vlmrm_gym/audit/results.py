@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.audit.measures import Agreement, Control, Interval
 from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.rewards.specification import unwrapped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +31,13 @@ class Candidate:
     @property
     def title(self) -> str:
         """The reward in a few words: its prompt if it has one, else its name."""
-        prompt = getattr(self.reward, "prompt", None) or self.name
+        prompt = self.settings.get("prompt") or self.name
         return prompt if isinstance(prompt, str) else "; ".join(prompt)
 
     @property
     def settings(self) -> dict[str, Any]:
         """All settings by their names; those of the reward first."""
-        spec: Any = getattr(self.reward, "specification", self.reward)
+        spec = unwrapped(self.reward)
         values = {one.name: getattr(spec, one.name) for one in fields(spec) if one.init} if is_dataclass(spec) else {}
         values = values or {"reward": self.name}
         return {**values, "textured": self.textured, "camera": self.camera_name, "combine_views": self.combine_views}

@@ -19,6 +19,7 @@ from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.heads import CombineViews, SequenceHead, apply_head, make_head
+from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import Features, Rewards
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.backends import make_scoring_queue
@@ -55,7 +56,7 @@ class EncodedRewards:
         if models[0].clip_length > 1 or isinstance(models[0].head, SequenceHead):
             raise InputError("`reward` must be of single frames to be checked. Received one of several.")
         if models[0].head is None:
-            raise InputError("`reward` must have a head to be checked. Received one that has none yet. Fit it first.")
+            raise InputError(NO_HEAD)
         self.encoder = models[0]
         self.is_ordered = models[0].ordered
         """Whether the reward of a state depends on those of its episode before it."""

@@ -157,7 +157,7 @@ def _record(command: Dataset) -> Path:
 def _describe(command: Dataset, specs: Mapping[str, RewardSpec]) -> dict[str, Any]:
     """The flags with the rewards that they name, as what JSON can hold: they decide what is in the dataset."""
     with as_input_error(TypeError):  # a function of a notebook has no mapping form
-        rewards = [to_mapping(getattr(spec, "specification", spec)) for spec in specs.values()]
+        rewards = [to_mapping(spec) for spec in specs.values()]
     flags = asdict(command)
     for name in ("out", "overwrite", "trust_code", "baseline", "model", "reward", "reward_kwargs"):
         del flags[name]

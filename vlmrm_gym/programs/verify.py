@@ -210,7 +210,7 @@ def move(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _measure_accuracy(shown: Sequence[Shown]) -> Accuracy | None:
     """Compare a program with the success of episodes; None if no success is known."""
-    known = [(one, all_[one.steps]) for one in shown if (all_ := one.episode.known_success) is not None]
+    known = [(one, own[one.steps]) for one in shown if (own := one.episode.known_success) is not None]
     if not known:
         return None
     values, success = (np.concatenate(each) for each in zip(*((one.values, own) for one, own in known), strict=True))

@@ -55,10 +55,11 @@ class GoalBaseline:
         """Rewards of image embeddings, unit vectors: float32 (B, D) to (B,); (B, V, D) to the lowest of V views."""
         if features.ndim == 3:
             return self(features.flatten(0, 1)).reshape(features.shape[:2]).amin(1)
-        cosine = features @ self.goal
+        goal, direction = self.goal.to(features.device), self.direction.to(features.device)
+        cosine = features @ goal
         if self.alpha == 0:
             return cosine
-        along = features @ self.direction - self.goal @ self.direction
+        along = features @ direction - goal @ direction
         return 1 - (1 - self.alpha) ** 2 * (1 - cosine) - 0.5 * self.alpha * (2 - self.alpha) * along**2
 
 
@@ -91,7 +92,6 @@ class CLIPReward(FrameEncoder):
 
     Attributes:
         model: The `VisionLanguageModel`.
-        head: The `GoalBaseline`, from unit vectors, float32 (B, D), to rewards, float32 (B,).
 
     Raises:
         TypeError: A prompt is not a text or a list of texts.
@@ -99,8 +99,6 @@ class CLIPReward(FrameEncoder):
         FileNotFoundError: The checkpoint does not exist.
         RuntimeError: The weights cannot be downloaded.
     """
-
-    multi_view = False
 
     def __init__(
         self,
@@ -113,12 +111,17 @@ class CLIPReward(FrameEncoder):
         given = CLIPFields(model=model, prompt=prompt, **options)
         super().__init__(model, device, given.precision, given.resize_mode, given.batch_size)
         goal = self._embed("prompt", prompt)
-        self.head = GoalBaseline.from_embeddings(
+        self._head = GoalBaseline.from_embeddings(
             goal, None if given.baseline is None else self._embed("baseline", given.baseline), given.alpha
         )
         self.feature_size = len(goal)
         if self.model.name == "tiny" and not tiny.in_domain(goal):
             warnings.warn(tiny.OUT_OF_DOMAIN.format(prompt=prompt), stacklevel=2)
+
+    @property
+    def head(self) -> GoalBaseline:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """From unit vectors, float32 (B, D) or (B, 1, D), to rewards, float32 (B,)."""
+        return self._head
 
     def _embed(self, parameter: str, prompt: Prompt) -> torch.Tensor:
         """The embedding of a text, or the normalised mean of several: a unit vector, float32 (D,)."""

@@ -9,14 +9,15 @@ from vlmrm_gym._util.cpu import in_parts
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip import Precision, ResizeMode
 from vlmrm_gym.rewards.default_model import announced, default_model
-from vlmrm_gym.rewards.model import RewardModel
+from vlmrm_gym.rewards.model import RenderSize, RewardModel
 from vlmrm_gym.tiny.scenes import SceneWatch, distance, newest_activations
 
 
 class FrameEncoder(RewardModel):
     """Embeds frames. Expensive, and the same for every prompt and every head. See `CLIP` for the parameters.
 
-    Without a `model`, as no environment is known here, it is "ViT-B-32/laion2b_s34b_b79k".
+    Without a `model`, as no environment is known here, it is "ViT-B-32/laion2b_s34b_b79k". What it knows of its model
+    are properties, so that a subclass may define them anew.
     """
 
     def __init__(
@@ -31,12 +32,28 @@ class FrameEncoder(RewardModel):
         # On a CPU 64 frames take as long as 32, and 60 MB more.
         self.batch_size = int(batch_size or (32 if self.model.device.type == "cpu" else 256))
         self._preprocess = self.model.preprocessing(resize_mode)
-        self.weights = f"{self.model.name}, SHA-256 {self.model.digest}"
-        self.render_size = self._preprocess.render_size
-        self.fingerprint = f"{self.model.name}, {self._preprocess.resize_mode}"
-        if type(self).encode is FrameEncoder.encode:
-            self.encoder_key = self.fingerprint, self.model.dtype, str(self.model.device)
         self._watch = SceneWatch() if self.model.name == "tiny" else None
+
+    @property
+    def weights(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The model's name and the digest of its weights."""
+        return f"{self.model.name}, SHA-256 {self.model.digest}"
+
+    @property
+    def fingerprint(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The model, and how frames get its size."""
+        return f"{self.model.name}, {self._preprocess.resize_mode}"
+
+    @property
+    def encoder_key(self) -> object:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Equal for the same model on the same device; None for a subclass with an `encode` of its own."""
+        same = type(self).encode is FrameEncoder.encode
+        return (self.fingerprint, self.model.dtype, str(self.model.device)) if same else None
+
+    @property
+    def render_size(self) -> RenderSize:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The size that the model looks at, or one with the environment's aspect ratio."""
+        return self._preprocess.render_size
 
     @property
     def microbatch_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

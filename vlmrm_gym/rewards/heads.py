@@ -49,13 +49,17 @@ class SequenceHead(ABC):
         """Score the next T states of an episode.
 
         Args:
-            features: float32 (T, V, D), with T at least 1. The `head` of a model without `multi_view` gets each view for
-                itself, V = 1; a head that replaces it gets all.
+            features: float32 (T, V, D), with T at least 1. The `head` of a model without `multi_view` gets each view
+                for itself, V = 1; a head that replaces it gets all.
             carry: What the call before returned; None where the episode begins.
 
         Returns:
             Rewards, float32 (T,), and the carry of the states after these. It is not changed later.
         """
+
+    def __call__(self, features: "torch.Tensor") -> "torch.Tensor":
+        """Score an episode from its beginning by its features, float32 (T, V, D): float32 (T,)."""
+        return self.advance(features, None)[0]
 
 
 class CombineViews(ByValue):
@@ -132,6 +136,10 @@ class ViewsSequenceHead(ViewsHead, SequenceHead):
 
     head: Any
 
+    def __call__(self, features: "torch.Tensor") -> "torch.Tensor":
+        """Score an episode from its beginning."""
+        return self.advance(features, None)[0]
+
     def advance(self, features: "torch.Tensor", carry: Any) -> tuple["torch.Tensor", Any]:
         """Score the next states of an episode; with `combine` each view has its own carry."""
         if self._combine is None:
@@ -198,7 +206,7 @@ class CurrentHead:
 
 def check_head(head: object, fingerprint: str) -> None:
     """Raise an error unless a value is a head, of features with this fingerprint."""
-    if not callable(head) and not isinstance(head, SequenceHead):
+    if not callable(head):
         raise TypeError(
             f"`head` must be a callable from float32 (B, V, D) to (B,), or a SequenceHead. Received {short_repr(head)}."
         )

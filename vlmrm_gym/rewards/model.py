@@ -1,10 +1,10 @@
-"""`RewardModel`, the base class of what makes rewards of frames; `CallableModel` makes one of any function.
+"""`RewardModel`, the base class of what makes rewards of frames.
 
 Imports torch only where a model is called.
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -167,16 +167,23 @@ class RewardModel:
     def __call__(self, frames: Any) -> Any:
         """Score frames, or what `encodes` says: `head(encode(frames))`.
 
+        With `multi_view` frames are uint8 (B, V, H, W, 3). A head of sequences scores the frames of an episode in
+        order.
+
         Returns:
             float32 (B,), of the same kind as `frames`: NumPy, or torch on the frames' device.
         """
         import torch
 
-        features = self.encode(frames)
+        seen, views = frames, 1
+        if self.multi_view and self.encodes == "view":
+            seen = frames.swapaxes(1, frames.ndim - 4)  # of clips, the views come after the frames
+            seen, views = seen.reshape(-1, *seen.shape[2:]), seen.shape[1]
+        features = self.encode(seen)
         if not isinstance(features, torch.Tensor):
             features = torch.from_numpy(as_float32(as_array(features)))
         with torch.no_grad():
-            rewards = self.head(features.float()[:, None])
+            rewards = self.head(features.float().reshape(len(frames), views, -1))
         return rewards.to(frames.device) if isinstance(frames, torch.Tensor) else rewards.cpu().numpy()
 
     def close(self) -> None:
@@ -188,71 +195,7 @@ class RewardModel:
         return ClipShape(self.clip_length, self.clip_stride, self.every)
 
 
-_SETTINGS = ("batch_size", "microbatch_size", "clip_length", "clip_stride", "multi_view", "interpolate", "render_size")
-"""Settings of a `RewardModel` that would be passed over in silence on any other callable."""
-
-
-class CallableModel(RewardModel):
-    """Makes a reward model of a function of frames: its numbers are the features, of width 1, and the rewards.
-
-    It checks what the function returns. Messages call it by the name; each call gets the keyword arguments. Of a
-    `RewardModel` that overrides `__call__` it takes all other settings.
-    """
-
-    def __init__(
-        self, function: Callable[..., Any], name: str = "reward", kwargs: Mapping[str, Any] | None = None
-    ) -> None:
-        self._function, self._name, self._kwargs = function, name, dict(kwargs or {})
-        self.feature_size = 1
-        if isinstance(function, RewardModel):
-            for own in ("batch_size", "microbatch_size", "clip_length", "clip_stride", "every", "interpolate"):
-                setattr(self, own, getattr(function, own))
-            self.render_size, self.close = function.render_size, function.close
-            self.encodes = "views" if function.multi_view else function.encodes
-
-    def encode(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Score frames, uint8 (B, H, W, 3): float32 (B, 1), all finite."""
-        frames = frames.view()
-        frames.flags.writeable = False
-        rule = f"`{self._name}` must return a number for each frame"
-        rewards = as_numbers(self._function(frames, **self._kwargs), rule)
-        if rewards.shape != (len(frames),):
-            raise ValueError(f"{rule}, of shape ({len(frames)},). Received shape {rewards.shape}.")
-        narrow = as_float32(rewards)
-        if not np.isfinite(narrow).all():
-            bad = int(np.flatnonzero(~np.isfinite(narrow))[0])
-            received = f"{rewards[bad]} for frame {bad} of {len(frames)}, in float32 {narrow[bad]}"
-            raise ValueError(f"{rule}, and finite ones. Received {received}.")
-        return narrow[:, None]
-
-
-def as_model(value: Any, name: str = "reward", kwargs: Mapping[str, Any] | None = None) -> RewardModel:
-    """Return a reward model as it is, or make one of a callable; messages call it by the name.
-
-    Raises:
-        TypeError: The value is neither, or has attributes that only a `RewardModel` may have.
-    """
-    if isinstance(value, RewardModel):
-        check_model(value)
-        return value if type(value).__call__ is RewardModel.__call__ else CallableModel(value, name, kwargs)
-    check_callable(value)
-    return CallableModel(value, name, kwargs)
-
-
-def check_callable(value: object) -> None:
-    """Raise a TypeError unless a value is a `RewardModel`, or a callable without attributes of one."""
-    if isinstance(value, RewardModel):
-        return
-    if found := [name for name in _SETTINGS if name in dir(value)]:
-        raise TypeError(
-            f"`reward` must derive from vlmrm_gym.RewardModel to have `{found[0]}`. Received {short_repr(value)}. "
-            "Write class MyReward(vlmrm_gym.RewardModel)."
-        )
-    if not callable(value):
-        raise TypeError(
-            '`reward` must be a specification such as vlmrm_gym.CLIP(prompt=...), "package.module:attribute", a '
-            f"RewardModel or a callable. Received {short_repr(value)}."
-        )
+_SIZE_RULE = "`reward.render_size` must be a function from (height, width) to such, two integers of at least 1"
 
 
 def check_model(model: RewardModel) -> None:
@@ -265,8 +208,7 @@ def check_model(model: RewardModel) -> None:
         check_flag(f"reward.{name}", getattr(model, name))
     check_choice("reward.encodes", model.encodes, ("view", "views", "states"))
     if not callable(model.render_size):
-        rule = "`reward.render_size` must be a function from (height, width) to such"
-        raise ValueError(f"{rule}. Received {short_repr(model.render_size)}.")
+        raise ValueError(f"{_SIZE_RULE}. Received {short_repr(model.render_size)}.")
     is_scored_by_features = type(model).__call__ is RewardModel.__call__ and model.head is only_feature
     if model.multi_view and model.encodes == "view" and is_scored_by_features:
         raise ValueError(
@@ -312,6 +254,5 @@ def checked_size(render_size: RenderSize, height: int, width: int) -> tuple[int,
     except (TypeError, ValueError):
         new_height = new_width = 0
     if min(new_height, new_width) < 1:
-        rule = "`reward.render_size` must be a function from (height, width) to such, two integers of at least 1"
-        raise ValueError(f"{rule}. Received {short_repr(size)} for {(height, width)}.")
+        raise ValueError(f"{_SIZE_RULE}. Received {short_repr(size)} for {(height, width)}.")
     return new_height, new_width

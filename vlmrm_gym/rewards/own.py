@@ -1,4 +1,4 @@
-"""Reward models that users wrote, as specifications: imported by name, or passed as a callable."""
+"""What users pass as a reward: any callable as a `RewardModel`, and specifications of it, by name or by value."""
 
 import difflib
 import importlib
@@ -9,10 +9,80 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import cloudpickle
+import numpy as np
+from numpy.typing import NDArray
 
-from vlmrm_gym._util.validation import short_repr, truncate
-from vlmrm_gym.rewards.model import RewardModel, as_model, check_callable
+from vlmrm_gym._util.validation import as_float32, short_repr, truncate
+from vlmrm_gym.rewards.model import RewardModel, as_numbers, check_model
 from vlmrm_gym.rewards.spec import RewardSpec
+
+_SETTINGS = ("batch_size", "microbatch_size", "clip_length", "clip_stride", "multi_view", "interpolate", "render_size")
+"""Settings of a `RewardModel` that would be passed over in silence on any other callable."""
+
+
+class CallableModel(RewardModel):
+    """Makes a reward model of a function of frames: its numbers are the features, of width 1, and the rewards.
+
+    It checks what the function returns. Messages call it by the name; each call gets the keyword arguments. Of a
+    `RewardModel` that overrides `__call__` it takes all other settings.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], name: str = "reward", kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        self._function, self._name, self._kwargs = function, name, dict(kwargs or {})
+        self.feature_size = 1
+        if isinstance(function, RewardModel):
+            self.batch_size, self.microbatch_size = function.batch_size, function.microbatch_size
+            self.clip_length, self.clip_stride = function.clip_length, function.clip_stride
+            self.every, self.interpolate = function.every, function.interpolate
+            self.num_views, self.weights = function.num_views, function.weights
+            self.render_size, self.close = function.render_size, function.close
+            self.encodes = "views" if function.multi_view else function.encodes
+
+    def encode(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Score frames, uint8 (B, H, W, 3): float32 (B, 1), all finite."""
+        frames = frames.view()
+        frames.flags.writeable = False
+        rule = f"`{self._name}` must return a number for each frame"
+        rewards = as_numbers(self._function(frames, **self._kwargs), rule)
+        if rewards.shape != (len(frames),):
+            raise ValueError(f"{rule}, of shape ({len(frames)},). Received shape {rewards.shape}.")
+        narrow = as_float32(rewards)
+        if not np.isfinite(narrow).all():
+            bad = int(np.flatnonzero(~np.isfinite(narrow))[0])
+            received = f"{rewards[bad]} for frame {bad} of {len(frames)}, in float32 {narrow[bad]}"
+            raise ValueError(f"{rule}, and finite ones. Received {received}.")
+        return narrow[:, None]
+
+
+def as_model(value: Any, name: str = "reward", kwargs: Mapping[str, Any] | None = None) -> RewardModel:
+    """Return a reward model as it is, or make one of a callable; messages call it by the name.
+
+    Raises:
+        TypeError: The value is neither, or has attributes that only a `RewardModel` may have.
+    """
+    if isinstance(value, RewardModel):
+        check_model(value)
+        return value if type(value).__call__ is RewardModel.__call__ else CallableModel(value, name, kwargs)
+    check_callable(value)
+    return CallableModel(value, name, kwargs)
+
+
+def check_callable(value: object) -> None:
+    """Raise a TypeError unless a value is a `RewardModel`, or a callable without attributes of one."""
+    if isinstance(value, RewardModel):
+        return
+    if found := [name for name in _SETTINGS if name in dir(value)]:
+        raise TypeError(
+            f"`reward` must derive from vlmrm_gym.RewardModel to have `{found[0]}`. Received {short_repr(value)}. "
+            "Write class MyReward(vlmrm_gym.RewardModel)."
+        )
+    if not callable(value):
+        raise TypeError(
+            '`reward` must be a specification such as vlmrm_gym.CLIP(prompt=...), "package.module:attribute", a '
+            f"RewardModel or a callable. Received {short_repr(value)}."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

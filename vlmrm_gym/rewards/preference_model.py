@@ -148,7 +148,7 @@ class PreferenceHead(torch.nn.Module):
 
 
 class HeadReward(FrameEncoder):
-    """Scores states by a head, on the CPU, on the features of all of their views. None: there is no head yet."""
+    """Scores states by a head of the features of all of their views. None: there is no head yet."""
 
     multi_view = True
 
@@ -156,7 +156,7 @@ class HeadReward(FrameEncoder):
         self, model: str | None, *, head: PreferenceHead | None = None, device: str = "auto", **options: Any
     ) -> None:
         super().__init__(model, device, **options)
-        self.head = head
+        self.head = None if head is None else head.to(self.model.device)
         self.feature_size = self.model.encode_text(["a frame"]).shape[1]
         """Width of the embeddings, D."""
         if head is not None:

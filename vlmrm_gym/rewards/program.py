@@ -46,8 +46,8 @@ class Program(RewardSpec):
 
     The program runs in processes of its own, without files, network, other processes or the environment's variables;
     a frame takes at most 10 seconds, and the process 1 GiB. It imports NumPy, OpenCV if it is installed, and what it
-    needs of Python's library. The same frame must get the same answer. A program has no features, so that stored
-    rewards cannot be relabelled, and its rewards are not interpolated.
+    needs of Python's library. The same frame must get the same answer. Its answers are the features, of width 1,
+    and its rewards are not interpolated.
 
     >>> import vlmrm_gym
     >>> reward = vlmrm_gym.Program(source="def reward(frame):\n    return frame.mean() > 127")

@@ -124,6 +124,7 @@ def to_mapping(specification: RewardSpec) -> dict[str, Any]:
         TypeError: It is not a dataclass.
         ValueError: Its class cannot be imported: it is of a notebook, or of a function.
     """
+    specification = unwrapped(specification)
     own = type(specification)
     if not is_dataclass(specification):
         raise TypeError(f"`reward` must be a dataclass to be written as a mapping. Received {specification!r}.")
@@ -135,6 +136,11 @@ def to_mapping(specification: RewardSpec) -> dict[str, Any]:
         )
     values = {one.name: getattr(specification, one.name) for one in fields(specification) if one.init}
     return {"kind": kind, **{name: value for name, value in values.items() if name != "kind"}}
+
+
+def unwrapped(specification: RewardSpec) -> Any:
+    """Return what a user passed as `reward`: an `OwnReward` wraps it."""
+    return specification.specification if isinstance(specification, OwnReward) else specification
 
 
 def _is_importable(own: type[Any]) -> bool:
@@ -184,9 +190,8 @@ def recorded(reward: Any) -> Any:
     """
     if not isinstance(reward, RewardSpec) or not isinstance(completed := _completed(reward), OwnReward):
         return reward
-    own = completed.specification
     try:
-        return to_mapping(own) if isinstance(own, RewardSpec) else completed
+        return to_mapping(completed) if isinstance(completed.specification, RewardSpec) else completed
     except (TypeError, ValueError):  # it can be copied, but not written as JSON
         return completed
 

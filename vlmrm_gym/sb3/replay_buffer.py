@@ -29,10 +29,8 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
 
     If observations are dictionaries, an instance is also a `DictReplayBuffer` of Stable-Baselines3.
 
-    On environments with `return_features=True` it also keeps the features that rewards are made of, and the weighted
-    task rewards, so that `relabel` can make all rewards anew: V * D * 4 bytes a transition (with "float16" 2 bytes) for
-    V views and D features, 10.2 GB for a million transitions of 2 views and 1,280 features. Whether that fits is
-    checked when the first ones arrive. The system gives the memory as the buffer fills.
+    On environments with `return_features=True` it also keeps what `relabel` needs, as `vlmrm_gym.ReplayBuffer` does.
+    Whether that fits into the memory is checked when the first features arrive.
 
     Args:
         buffer_size: See Stable-Baselines3, like all other parameters but the last.
@@ -181,16 +179,11 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         Large columns are in several entries, "features[0]" and so on, so that loading has one at a time in memory. The
         head of `relabel` is not among them.
         """
-        state = {name: np.array(value) for name, value in self._late.state.items()}
+        own = {**self._late.state, "pos": self.pos, "full": self.full, "env_uid": self._env_uid}
+        state = {name: np.array(value) for name, value in own.items()}
         for name, stored in self._storage.items():
             state |= _split(name, stored[: self.size()])
-        return {
-            **state,
-            **{f"pending_{name}": column for name, column in self._late.pending().items()},
-            "pos": np.array(self.pos),
-            "full": np.array(self.full),
-            "env_uid": np.array(self._env_uid),
-        }
+        return state | {f"pending_{name}": column for name, column in self._late.pending().items()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore a `state_dict` of a buffer with the same size, spaces, features and number of environments.

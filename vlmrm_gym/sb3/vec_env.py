@@ -71,10 +71,8 @@ class VLMVecEnv(VecEnv):
         self._env_uid = uuid.uuid4().hex
         self._newest_rewards: list[deque[float]] = [deque(maxlen=0) for _ in range(envs.num_envs)]
         """The newest rewards of each environment, as many as a rollout has."""
-        self._rollout_steps_left = 0
-        """Steps of the current rollout that are still to be made; rewards are 0 in these steps."""
-        self._rollout_steps = 0
-        """Steps since the current rollout began."""
+        self._rollout_steps_left = self._rollout_steps = 0
+        """Steps of the current rollout that are still to be made, where rewards are 0; and those since it began."""
         self._warned = False
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
@@ -112,9 +110,7 @@ class VLMVecEnv(VecEnv):
         step = self._steps.step(self._actions)
         self._rollout_steps += 1
         if "_vlm_rewards" not in step.infos:
-            raise RuntimeError(
-                f"`envs` must be a VLMRewardVectorEnv, with `vlm_rewards` in infos. Received {self.envs}."
-            )
+            raise RuntimeError(f"`envs` must be a VLMRewardVectorEnv. Received {self.envs}.")
         rewards, featured = step.rewards.astype(np.float32), find_featured(self.envs)
         learns = featured is not None and featured.head.head is None
         callers = check_callers(self, deferred=bool(np.isnan(rewards).any()), learns=learns)
@@ -124,10 +120,8 @@ class VLMVecEnv(VecEnv):
         self._add_rewards(step.infos)
         if callers.evaluated and self._overlap and step.ends.any():
             self._add_rewards(self.envs.flush())
-        infos = [
-            self._info(step, i, episode) | self._pop_late(i, newest=callers.evaluated)
-            for i, episode in enumerate(episodes)
-        ]
+        late = [self._pop_late(i, newest=callers.evaluated) for i in range(self.num_envs)]
+        infos = [self._info(step, i, episode) | late[i] for i, episode in enumerate(episodes)]
         if self._rollout_steps_left:
             self._rollout_steps_left -= 1
             rewards = np.zeros_like(rewards)
@@ -216,8 +210,6 @@ class VLMVecEnv(VecEnv):
             info.update(info.pop("final_info", {}))
             if "success" in info:
                 info["is_success"] = episode.summary["success_fraction"] >= self.success_threshold
-        for name in ("episode", "scored_episode"):  # of a wrapper around the environment
-            info.pop(name, None)
         return info | {"vlm_step_index": int(step.infos["vlm_step_index"][i]), "vlm_env_uid": self._env_uid}
 
     def _pop_late(self, i: int, *, newest: bool = False) -> dict[str, Any]:
@@ -227,8 +219,7 @@ class VLMVecEnv(VecEnv):
         """
         info: dict[str, Any] = {}
         if parts := self._arrived[i]:
-            info = {**join_late(parts).as_info(), "vlm_env_uid": self._env_uid}
-            parts.clear()
+            info, self._arrived[i] = {**join_late(parts).as_info(), "vlm_env_uid": self._env_uid}, []
         if "vlm_features" in info:
             info["vlm_fingerprint"] = find_featured(self.envs).head.fingerprint
         if (episode := self._books.pop(i, newest=newest)) is not None:
@@ -253,7 +244,9 @@ def _select_env(infos: dict[str, Any], i: int) -> dict[str, Any]:
     return {
         name: _select_env(value, i) if isinstance(value, dict) else value[i]
         for name, value in infos.items()
-        if not name.startswith(("_", "vlm_")) and (f"_{name}" not in infos or infos[f"_{name}"][i])
+        if not name.startswith(("_", "vlm_"))
+        and name not in ("episode", "scored_episode")  # of a wrapper around the environment
+        and (f"_{name}" not in infos or infos[f"_{name}"][i])
     }
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.closing import close_on_error
 from vlmrm_gym.rewards.heads import CombineViews, advance_head
+from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import Features, RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.backends import make_scoring_queue
@@ -75,7 +76,7 @@ class _Scorer:
         encoders = [StateEncoder(model, num_views) for _, model in models]
         self._heads = [encoder.info.make_head(combine) for encoder in encoders]
         if None in self._heads:
-            raise ValueError("`reward` must have a head. Received one that has none yet. Fit it first.")
+            raise ValueError(NO_HEAD)
         self.queue = make_scoring_queue(lambda device: encoders[0], make_renderer)
         self._clips = EpisodeClips(self.queue.info.clip)
         self._begin()

@@ -251,7 +251,7 @@ def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
 
 
 def is_drawn_from_states(env: gym.Env[Any, Any]) -> bool:
-    """Whether an environment is drawn from its states, as long as these determine what it shows."""
+    """Tell whether an environment is drawn from its states, as long as these determine what it shows."""
     own, appearance = env.unwrapped, _find_appearance(env.unwrapped)
     if appearance is not None:
         return not _is_redrawn(env) and all(getattr(own, name) == value for name, value in appearance.items())
@@ -259,7 +259,7 @@ def is_drawn_from_states(env: gym.Env[Any, Any]) -> bool:
 
 
 def _find_appearance(own: Any) -> Mapping[str, Any] | None:
-    """What frames of an environment depend on besides the state; None unless its class is one of `_APPEARANCES`."""
+    """Attributes that frames depend on besides the state, with their values; None for classes not in `_APPEARANCES`."""
     appearance = _APPEARANCES.get(vars(type(own)).get("DRAWN_AS", type(own)))  # not of a base class: it may draw more
     textured = {"textured": own.textured} if hasattr(own, "textured") else {}
     return None if appearance is None else {**appearance, **textured}

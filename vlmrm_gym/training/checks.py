@@ -189,7 +189,8 @@ def _find_wrong_length(config: Config) -> Problem | None:
     rl, needed = config.rl, config.min_steps_to_reward
     assert rl.algorithm
     assert rl.n_steps
-    one_each = f"{'two episodes' if config.reward.overlap else 'one episode'} of every environment, {needed} steps"
+    most = "one step" if config.reward.scoring == "step" else "two episodes" if config.reward.overlap else "one episode"
+    one_each = f"{most} of every environment, {needed} steps"
     if rl.n_steps < needed:
         rule = f"must be at least {one_each}: rewards come at their end. Received {rl.n_steps}."
         return Problem.of("rl.n_steps", rule)

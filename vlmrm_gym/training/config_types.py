@@ -3,7 +3,7 @@
 from dataclasses import Field as DataclassField
 from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator, Strict
 from pydantic_core import PydanticCustomError
@@ -60,7 +60,8 @@ def with_checks(section: Kind) -> Kind:
 
 def _check(own: "DataclassField[Any]", given: Any) -> Any:
     """What a field's check makes of a value; 1e6 is an integer here."""
+    is_whole = int in (own.type, *get_args(own.type))
     try:
-        return own.metadata["check"](own.name, _whole(given) if own.type is int else given)
+        return own.metadata["check"](own.name, _whole(given) if is_whole else given)
     except (TypeError, ValueError) as error:
         raise PydanticCustomError("own_check", "{rule}", {"rule": str(error).removeprefix(f"`{own.name}` ")}) from error

@@ -21,9 +21,7 @@ class TaskRewardVectorEnv(VectorWrapper):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step; `infos["task_reward"]` and `infos["vlm_rewards"]` are the reward."""
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        late = np.empty(self.num_envs, dtype=object)
-        for i, reward in enumerate(rewards):
-            late[i] = np.array([reward], dtype=np.float32)
+        late = np.fromiter((np.array([reward], dtype=np.float32) for reward in rewards), dtype=object)
         index = np.full(self.num_envs, self._num_steps)
         self._num_steps += 1
         own = {

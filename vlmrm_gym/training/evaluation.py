@@ -18,6 +18,7 @@ from vlmrm_gym._util.untrusted import check_archive, check_file
 from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.episodes import Episodes, play_episodes
 from vlmrm_gym.errors import InputError
+from vlmrm_gym.late import read_late
 from vlmrm_gym.media import videos
 from vlmrm_gym.rollouts import Policy
 from vlmrm_gym.sb3 import VLMVecEnv
@@ -139,8 +140,8 @@ def record_video(config: Config, model: BaseAlgorithm, path: Path, *, seed: int,
             else:
                 if not done and len(frames) % FRAMES_AT_ONCE == 0:
                     infos = envs.flush()  # pyright: ignore[reportAttributeAccessIssue]
-                if infos["_vlm_rewards"][0]:
-                    rewards.extend(infos["vlm_rewards"][0])
+                for late in read_late(infos):
+                    rewards.extend(late.rewards)
             bar.update(len(rewards) - bar.n)
     videos.save_video(path, frames, rewards, title=title)
 

@@ -1,0 +1,119 @@
+"""Nothing that a subclass of a reward model overrides is passed over, at any door; and nothing is found by its name."""
+
+import ast
+from functools import partial
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from conftest import TASK_PROMPT
+
+import vlmrm_gym
+from vlmrm_gym import CLIPReward
+
+STEPS = 3
+
+
+class Plain(CLIPReward):
+    """CLIP's reward, which is linear in the features."""
+
+    def __init__(self, device="cpu"):
+        super().__init__("tiny", prompt=TASK_PROMPT, device=device)
+
+
+class Called(Plain):
+    def __call__(self, frames):
+        return 0.3 * super().__call__(frames)
+
+
+class Encoded(Plain):
+    def encode(self, frames):
+        return 0.3 * super().encode(frames)
+
+
+class Headed(Plain):
+    def head(self, features):
+        return 0.3 * super().head(features)
+
+
+def of_one(**options):
+    env = gym.make("VLMRM/CartPole-v1", episode_length=STEPS, **options)
+    env.reset(seed=0)
+    rewards = [env.step(0)[1] for _ in range(STEPS)]
+    env.close()
+    return rewards
+
+
+def of_vector(**options):
+    """The late rewards of an episode, which come step by step with `scoring="step"`."""
+    envs = gym.make_vec("VLMRM/CartPole-v1", 1, episode_length=STEPS, **options)
+    envs.reset(seed=0)
+    late = [envs.step(np.zeros(1, dtype=int))[4].get("vlm_rewards", [None])[0] for _ in range(STEPS)]
+    envs.close()
+    return np.concatenate([rewards for rewards in late if rewards is not None])
+
+
+WAYS = {
+    "single": of_one,
+    "episode": of_vector,
+    "step": partial(of_vector, scoring="step"),
+    "features": partial(of_vector, return_features=True),
+    "worker": partial(of_vector, num_workers=1, return_features=True),
+}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return 0.3 * np.array(of_one(model="tiny", prompt=TASK_PROMPT))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("own", [Called, Encoded, Headed])
+def test_a_scaled_clip_reward_is_paid_scaled(own, way, expected):
+    name = f"{__name__}:{own.__name__}"
+    forms = [own(), own, name, {"kind": "import", "path": name}] if way == "single" else [name]
+    for reward in forms:
+        np.testing.assert_allclose(WAYS[way](reward=reward), expected, atol=1e-5)
+
+
+def test_a_subclass_has_its_own_size_and_fingerprint_and_shares_no_encoder():
+    class Small(Encoded):
+        fingerprint = "scaled"
+
+        def render_size(self, height, width):
+            return height // 4, width // 4
+
+    small, plain = Small(), Plain()
+    assert (small.fingerprint, small.render_size(400, 600), small.encoder_key) == ("scaled", (100, 150), None)
+    assert plain.encoder_key == Headed().encoder_key is not None
+
+
+PACKAGE = Path(vlmrm_gym.__file__).parent
+BY_NAME = {
+    "getattr(head, 'fingerprint', '')",  # a head is any callable
+    "hasattr(head, 'cpu')",
+    "getattr(model, name)",  # values of attributes that the base class declares are checked
+    "hasattr(self.tokenizer, 'tokenizer')",  # open_clip's
+    "hasattr(os, 'RTLD_DEEPBIND')",
+    "hasattr(os, 'register_at_fork')",
+    "hasattr(found, name)",  # modules
+    "getattr(found, name)",
+    "getattr(found, name, None)",
+    "getattr(importlib.import_module(_LAZY[name]), name)",
+    "getattr(specification, one.name)",  # fields of dataclasses
+    "getattr(spec, one.name)",
+    "getattr(instance, one.name)",
+    "getattr(timeouts, stage)",
+    "getattr(chunk, name)",
+    "getattr(info, name)",
+}
+
+
+def test_nothing_is_found_on_models_or_specifications_by_its_name():
+    files = [*(PACKAGE / "rewards").glob("*.py"), *(PACKAGE / "scoring").glob("*.py")]
+    files += [PACKAGE / name for name in ("vector.py", "wrappers.py", "registration.py", "cli/dataset.py")]
+    files += [PACKAGE / "audit" / name for name in ("rewards.py", "results.py", "pipeline.py")]
+    calls = [node for file in files for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
+    looked_up = {ast.unparse(call) for call in calls if ast.unparse(call.func) in ("getattr", "hasattr")}
+    assert {call for call in looked_up if "attr(self, " not in call and "attr(command, " not in call} <= BY_NAME
