@@ -81,11 +81,11 @@ class Features(RewardModel):
     """A reward of features, which are only declared."""
 
     def __init__(self, size: int) -> None:
-        self.feature_size = size
+        self.feature_size = self._size = size
 
     def encode(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Zeros."""
-        return np.zeros((len(frames), self.feature_size), dtype=np.float32)
+        return np.zeros((len(frames), self._size), dtype=np.float32)
 
     def head(self, features: torch.Tensor) -> torch.Tensor:
         """Their mean."""
