@@ -222,10 +222,10 @@ def landscapes(
         )
     behaviours = [rollout.behaviour for rollout in samples.rollouts]
     for behaviour in [] if plots else dict.fromkeys(behaviours):
-        visited = samples.visited[np.flatnonzero(samples.groups == behaviours.index(behaviour))]
-        title, positions = f"Along a rollout: {behaviour} actions", np.arange(1.0, len(visited) + 1)
-        lines = {label: curve(visited.features) for label, curve in curves.items()}
-        plots[title] = Landscape(title=title, axis="step", positions=positions, curves=lines, goal=visited.success)
+        own = samples.visited[np.flatnonzero(samples.groups == behaviours.index(behaviour))]
+        title, positions = f"Along a rollout: {behaviour} actions", np.arange(1.0, len(own) + 1)
+        lines = {label: curve(own.features) for label, curve in curves.items()}
+        plots[title] = Landscape(title=title, axis="step", positions=positions, curves=lines, goal=own.success)
     return list(plots.values())
 
 

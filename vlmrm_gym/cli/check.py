@@ -108,11 +108,11 @@ def _check(command: Check, made_by: str) -> "Report":
         seed=command.seed,
         device=command.device,
     )
-    default_camera = {} if command.camera else {"own": None if task is None else task.camera}
+    own = {} if command.camera else {"own": None if task is None else task.camera}
     candidates = find_candidates(
         settings,
         rewards,
-        cameras={**default_camera, **{str(camera): read_yaml("camera", camera) for camera in command.camera}},
+        cameras={**own, **{str(camera): read_yaml("camera", camera) for camera in command.camera}},
         combine_views=command.combine_views or ("min",),
         textured=_textured(command, task),
     )

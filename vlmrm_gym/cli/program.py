@@ -43,7 +43,7 @@ usage: vlmrm-gym program COMMAND ...
 
 @dataclass(frozen=True, kw_only=True)
 class VerificationFlags:
-    """Flags of the episodes and limits by which a program is verified."""
+    """On which episodes a program is verified, and by which limits."""
 
     env: str | None = None
     """instead of an ID: "package.module:function", which returns an environment made with render_mode="rgb_array" """
@@ -147,10 +147,10 @@ class Verify(VerificationFlags):
             program = Program(path=str(self.file), inputs=self.inputs, size=size, isolate=self.isolate)
         folder = self.out or Path(f"{self.file.stem}_verification")
         with output_folder(folder, overwrite=self.overwrite), self.gather(self.id) as (episodes, progress):
-            verification = verify_program(program, episodes, limits, progress.update)
-            verification.write(folder)
-        _show(verification, f"Report: {folder / 'report.html'}")
-        return verification
+            found = verify_program(program, episodes, limits, progress.update)
+            found.write(folder)
+        _show(found, f"Report: {folder / 'report.html'}")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +218,7 @@ class Write(VerificationFlags):
                 conversation = Conversation(settings, folder / "answers.db")
             with closing(conversation), self.gather(self.id) as (episodes, progress):
                 progress.reset(len(episodes) * self.rounds)
-                result = write_program(
+                found = write_program(
                     conversation,
                     prompt,
                     episodes,
@@ -230,8 +230,8 @@ class Write(VerificationFlags):
                     progress=progress.update,
                 )
                 spending = conversation.spending
-        _show(result, f"Program: {result.program.path}, after {spending}. Conversation: {folder / 'conversation.md'}")
-        return result
+        _show(found, f"Program: {found.program.path}, after {spending}. Conversation: {folder / 'conversation.md'}")
+        return found
 
 
 COMMANDS: dict[str, type[Verify | Write]] = {"verify": Verify, "write": Write}

@@ -64,7 +64,7 @@ class Page:
         self._thread.start()
 
     def ask(self, pairs: Sequence[Pair], draw: Callable[[Side], bytes]) -> Iterator[tuple[int, Answer | None]]:
-        """Show pairs until all are answered, and draw their clips in this thread: a renderer belongs to one.
+        """Show pairs until all are answered, and draw their clips in this thread: renderers are for one.
 
         Yields (number of the pair, answer, or None if that was undone). A RuntimeError says that the page was closed.
         """
@@ -76,12 +76,12 @@ class Page:
             while missing:
                 if (event := events.get()) is None:
                     raise RuntimeError(f"The page was closed: {len(missing)} of {len(pairs)} pairs have no answer.")
-                subject, answer = event
-                if not isinstance(subject, Side):
-                    (missing.add if answer is None else missing.discard)(subject)
-                    yield subject, answer
+                what, answer = event
+                if not isinstance(what, Side):
+                    (missing.add if answer is None else missing.discard)(what)
+                    yield what, answer
                 elif answer.set_running_or_notify_cancel():  # else nobody waits for the clip any more
-                    answer.set_result(draw(subject))
+                    answer.set_result(draw(what))
         finally:
             self._is_asking = self._is_asking and self._events is not events
             while not events.empty():  # nobody draws any more: the page need not wait

@@ -142,7 +142,7 @@ def write_program(
     them the states are shown in which experts end. Raises an InputError as `Conversation.ask` does, and if no answer of
     so many rounds has a program that can be executed.
     """
-    limits, verification, problem = limits or Limits(), None, ""
+    limits, found, problem = limits or Limits(), None, ""
     options: dict[str, Any] = {"size": episodes.size, "isolate": isolate}
     others = [one for one in episodes if not one.is_expert] or episodes
     initial = [one.draw(one.states[:1])[0] for one in others[:NUM_IMAGES]]
@@ -162,28 +162,28 @@ def write_program(
         if source is not None and not truncated:
             atomic_write_text(path, source)
             try:
-                verification, problem = verify(Program(source=source, **options), episodes, limits, progress), ""
+                found, problem = verify(Program(source=source, **options), episodes, limits, progress), ""
             except (ProgramError, ValueError) as error:
                 problem = f"The program cannot be executed: {error}"
-        if verification is None or problem:
+        if found is None or problem:
             question = _say(f"{problem} {MEND}")
             continue
-        verification = replace(verification, program=Program(path=str(path), **options))
-        verification.write(folder / f"round_{number}")
-        if not verification.failures:
+        found = replace(found, program=Program(path=str(path), **options))
+        found.write(folder / f"round_{number}")
+        if not found.failures:
             break
-        question = ask_to_mend(verification.failures)
-    if verification is None:
+        question = ask_to_mend(found.failures)
+    if found is None:
         raise InputError(
             f"`model` must answer with a program that can be executed. None of {rounds} answers had one; of the last: "
             f"{problem} All of it is in {folder / 'conversation.md'}. Pass another model, or more rounds."
         )
-    atomic_write_text(path := folder / "program.py", verification.program.files["program.py"])
-    return replace(verification, program=replace(verification.program, path=str(path)))
+    atomic_write_text(path := folder / "program.py", found.program.files["program.py"])
+    return replace(found, program=replace(found.program, path=str(path)))
 
 
 def _find_goal(expert: Episode) -> int:
-    """The number of an expert's last successful state."""
+    """The last state of an expert that is a success."""
     return len(expert) - 1 if expert.success is None else int(np.flatnonzero(expert.success)[-1])
 
 

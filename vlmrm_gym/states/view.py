@@ -155,10 +155,10 @@ class StateView:
         """Reads states for a renderer; `view` is this environment's own of the same size, if that is another's."""
         if isinstance(renderer, FrameStore):
             return FrameCapture(self._env, renderer)
-        base: Any = self._env.unwrapped
-        if (appearance := _APPEARANCES.get(type(base))) is not None:
-            textured = {"textured": base.textured} if isinstance(base, envs.MountainCar) else {}
-            return ClassicControlCapture(base, renderer, {**appearance, **textured})
+        own: Any = self._env.unwrapped
+        if (appearance := _APPEARANCES.get(type(own))) is not None:
+            textured = {"textured": own.textured} if isinstance(own, envs.MountainCar) else {}
+            return ClassicControlCapture(own, renderer, {**appearance, **textured})
         from vlmrm_gym.states.mujoco_capture import MuJoCoCapture
 
         cameras = (view or renderer).cameras
@@ -214,10 +214,10 @@ def make_renderer(env: gym.Env[Any, Any], *, camera: Any = None, quality: Qualit
     `cameras.make_cameras`; None: the environment's own) and `quality` (see `MuJoCoRenderer`) are for MuJoCo only.
     """
     check_choice("quality", quality, QUALITIES)
-    base: Any = env.unwrapped
+    own: Any = env.unwrapped
     scene, cameras = _find_scene(env), None if camera is None else choose_cameras(env, camera)
     if camera is not None and cameras is None:
-        received = f"Received {short_repr(camera)} for {base}, which has one view. Leave it out."
+        received = f"Received {short_repr(camera)} for {own}, which has one view. Leave it out."
         raise ValueError(f"`camera` is for MuJoCo environments. {received}")
     if scene is not None:
         from vlmrm_gym.states.env_viewers import find_camera, find_look, own_size
@@ -230,10 +230,10 @@ def make_renderer(env: gym.Env[Any, Any], *, camera: Any = None, quality: Qualit
         return FrameStore()
     from vlmrm_gym.states.classic_control import CartPoleRenderer, MountainCarRenderer
 
-    if isinstance(base, CartPoleEnv):
-        return CartPoleRenderer(base.screen_height, base.screen_width)
-    textured = isinstance(base, envs.MountainCar) and base.textured
-    return MountainCarRenderer(base.screen_height, base.screen_width, textured=textured)
+    if isinstance(own, CartPoleEnv):
+        return CartPoleRenderer(own.screen_height, own.screen_width)
+    textured = isinstance(own, envs.MountainCar) and own.textured
+    return MountainCarRenderer(own.screen_height, own.screen_width, textured=textured)
 
 
 def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
@@ -249,9 +249,9 @@ def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
 
 def is_drawn_from_states(env: gym.Env[Any, Any]) -> bool:
     """Tell whether an environment is drawn from its states, as long as these determine what it shows."""
-    base, appearance = env.unwrapped, _APPEARANCES.get(type(env.unwrapped))
+    own, appearance = env.unwrapped, _APPEARANCES.get(type(env.unwrapped))
     if appearance is not None:
-        return not _is_redrawn(env) and all(getattr(base, name) == value for name, value in appearance.items())
+        return not _is_redrawn(env) and all(getattr(own, name) == value for name, value in appearance.items())
     return _find_scene(env) is not None and not _is_redrawn(env)
 
 

@@ -22,7 +22,7 @@ def _name(given: str) -> str:
 
 
 def read_flag(text: str) -> Any:
-    """Read the value of a flag that is YAML; a string that is not stays as it is, for its checks."""
+    """The value of a flag that is YAML. What is no YAML stays a text: its checks tell."""
     try:
         return read_yaml(text)[1]
     except ValueError:
@@ -30,7 +30,7 @@ def read_flag(text: str) -> Any:
 
 
 def _yaml_flag(metavar: str, *kinds: type[Any]) -> PrimitiveConstructorSpec[Any]:
-    """Tell tyro how to read and show a flag whose value is YAML, of these types."""
+    """How tyro reads and shows a flag whose value is YAML, of these types."""
 
     def show(given: Any) -> list[str]:
         text = yaml.dump(given, Dumper=ConfigDumper, default_flow_style=True, width=math.inf)

@@ -76,8 +76,8 @@ class ResumableVecEnv(VLMVecEnv):
         if isinstance(self.envs, VLMRewardVectorEnv):
             self._add_rewards(self.envs.flush())
         arrived = []
-        while any(infos := [self._pop_late(tracker) for tracker in self._trackers]):
-            arrived.append(infos)
+        while any(own := [self._pop_late(tracker) for tracker in self._trackers]):
+            arrived.append(own)
         return observations, arrived
 
 
