@@ -267,7 +267,7 @@ def write(id: str | None = None, **settings: Any) -> Verification:
 
 
 def _as_paths(paths: Any) -> tuple[Path, ...]:
-    """The paths of a flag, which from Python may also be a list, or one value."""
+    """Convert a flag, which from Python may also be a list or one value, to paths."""
     return tuple(map(Path, paths if isinstance(paths, tuple | list) else (paths,)))
 
 

@@ -181,7 +181,7 @@ class VectorCapture:
         return None if change is None else [change] * self._env.num_envs
 
     def _take_states(self, infos: dict[str, Any]) -> tuple[dict[str, Any], Any, Any]:
-        """Take the states out of infos: the other infos; the states, (num_envs, ...); where they are set, (num_envs,)."""
+        """Take states out of infos: the other infos; the states, (num_envs, ...); where they are set, (num_envs,)."""
         for i in np.flatnonzero(infos.get(f"_{SCENE_UPDATE_KEY}", ())).tolist():
             update: SceneUpdate = infos[SCENE_UPDATE_KEY][i]
             if update.number != self._num_updates[i]:
