@@ -104,7 +104,7 @@ def collect(settings: AuditSettings, scene: Scene, task: TaskStates | None, roll
 
 
 def play_rollouts(settings: AuditSettings, scene: Scene) -> Sequence[Rollout]:
-    """Return the rollouts that were passed; else play random and constant actions."""
+    """The rollouts that were passed; else of random and of constant actions."""
     env, seed = scene.env, settings.seed
     if settings.rollouts is not None:
         check_states(settings.rollouts, env, scene.view, seed)

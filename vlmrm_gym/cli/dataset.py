@@ -168,7 +168,7 @@ def _describe(command: Dataset, specs: Mapping[str, RewardSpec]) -> dict[str, An
 
 
 def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> tuple[str, str | None, Callable[[int], Policy]]:
-    """Find the name of the policy, the digest of a run's weights, and a function from an episode's seed to its policy."""
+    """Find the policy's name, the digest of a run's weights, and a function from an episode's seed to its policy."""
     if command.policy in ("random", "constant"):
         make = random_actions if command.policy == "random" else constant_actions
         # The environment's own generator has the seed alone: these streams are independent of it.

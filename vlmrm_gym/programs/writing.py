@@ -183,7 +183,7 @@ def write_program(
 
 
 def _find_goal(expert: Episode) -> int:
-    """Find the last state of an expert that is a success."""
+    """The last state of an expert that is a success."""
     return len(expert) - 1 if expert.success is None else int(np.flatnonzero(expert.success)[-1])
 
 
