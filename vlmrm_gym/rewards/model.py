@@ -167,7 +167,8 @@ class RewardModel:
     def __call__(self, frames: Any) -> Any:
         """Score frames, or what `encodes` says: `head(encode(frames))`.
 
-        With `multi_view` frames are uint8 (B, V, H, W, 3). For a head of sequences they are an episode, in order.
+        With `multi_view` frames are uint8 (B, V, H, W, 3). A head of sequences scores the frames of an episode in
+        order.
 
         Returns:
             float32 (B,), of the same kind as `frames`: NumPy, or torch on the frames' device.
