@@ -115,6 +115,22 @@ def test_views_are_combined_inside_of_the_head():
     assert apply_head(joint.make_head(None), np.ones((2, 3, 2), dtype=np.float16)).tolist() == [9, 9]
 
 
+def test_a_model_of_several_views_is_called_with_them_and_one_of_clips_with_clips():
+    class Views(TwoFeatures):
+        multi_view = True
+
+        def encode(self, frames):
+            return super().encode(frames if frames.ndim == 4 else frames[:, -1])
+
+        def head(self, features):
+            return features[:, -1, 0] - features[:, 0, 0]
+
+    numbers = np.array([[1, 5], [2, 9], [0, 3]])
+    frames = np.stack([numbers, 0 * numbers, 0 * numbers], axis=-1)[:, :, None, None].astype(np.uint8)
+    assert Views()(frames).tolist() == [4, 7, 3]
+    assert Views()(torch.from_numpy(frames)[:, None].expand(-1, 6, -1, -1, -1, -1)).tolist() == [4, 7, 3]
+
+
 def test_the_features_of_a_function_are_its_rewards():
     envs = vector(1, reward=lambda frames: frames.mean((1, 2, 3)), return_features=True)
     infos = play(envs, 5)[-1]
