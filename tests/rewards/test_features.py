@@ -128,7 +128,7 @@ def test_a_model_of_several_views_is_called_with_them_and_one_of_clips_with_clip
     numbers = np.array([[1, 5], [2, 9], [0, 3]])
     frames = np.stack([numbers, 0 * numbers, 0 * numbers], axis=-1)[:, :, None, None].astype(np.uint8)
     assert Views()(frames).tolist() == [4, 7, 3]
-    assert Views()(torch.from_numpy(frames)[:, None].expand(-1, 6, -1, -1, -1, -1)).tolist() == [4, 7, 3]
+    assert Views()(frames[:, None].repeat(6, axis=1)).tolist() == [4, 7, 3]
 
 
 def test_the_features_of_a_function_are_its_rewards():
