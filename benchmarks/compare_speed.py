@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,6 +61,10 @@ def episodes(id: str, num_envs: int, steps: int, **options: Any) -> Callable[[],
 def relabelling(count: int = 100_000) -> Callable[[], int]:
     """Relabels a replay buffer: the smallest product over two views of 512 features each."""
     import torch
+
+    package: Any = import_module("vlmrm_gym")
+    if not hasattr(package, "ReplayBuffer"):  # an older checkout
+        package.ReplayBuffer = import_module("vlmrm_gym.replay").ReplayBuffer
     from relabel import plain_buffer
 
     buffer = plain_buffer(count, 512, "float32", views=2)

@@ -31,7 +31,7 @@ import tyro
 from numpy.typing import NDArray
 
 import vlmrm_gym
-from vlmrm_gym.replay import ReplayBuffer
+from vlmrm_gym import ReplayBuffer
 from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.sb3 import DeferredReplayBuffer
 
@@ -102,7 +102,7 @@ def plain_buffer(count: int, size: int, dtype: FeaturesDtype, views: int = 1) ->
     buffer = ReplayBuffer(count, envs, features_dtype=dtype)
     state = buffer.state_dict()
     columns = {name: value for name, value in state.items() if torch.is_tensor(value) and name != "generator"}
-    longer = {name: torch.zeros(count, *column.shape[1:], dtype=column.dtype) for name, column in columns.items()}
+    longer = {name: torch.zeros((count, *column.shape[1:]), dtype=column.dtype) for name, column in columns.items()}
     longer["features"].normal_(generator=torch.Generator().manual_seed(0))
     buffer.load_state_dict({**state, **longer, "stored": count})
     envs.close()

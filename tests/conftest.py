@@ -108,6 +108,27 @@ def browser():
 
 
 @pytest.fixture
+def api_key(monkeypatch):
+    """A key in the environment, for clients that ask again soon; no answers are known."""
+    from vlm_server import KEY
+
+    from vlmrm_gym.rewards.endpoint_model import _open_scores
+
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr("vlmrm_gym.endpoint.client.FIRST_PAUSE", 0.01)
+    _open_scores.cache_clear()
+
+
+@pytest.fixture
+def server(api_key):
+    """A server that answers from the pixels that it is sent, and its key in the environment."""
+    from vlm_server import VLMServer
+
+    with VLMServer(logprobs="tokens") as server:
+        yield server
+
+
+@pytest.fixture
 def make_envs():
     """`vlmrm_gym.sb3.make_vec_env`, of environments that are closed when the test ends."""
     from vlmrm_gym.sb3 import make_vec_env

@@ -23,17 +23,8 @@ from vlmrm_gym.cli.score import score
 from vlmrm_gym.datasets.segments import DatasetSegments
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.preferences import AnswersFile
-from vlmrm_gym.rewards.endpoint_model import _open_scores
 
 CARTPOLE = "VLMRM/CartPole-v1"
-
-
-@pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    _open_scores.cache_clear()
-    with VLMServer(logprobs="tokens") as server:
-        yield server
 
 
 @pytest.fixture

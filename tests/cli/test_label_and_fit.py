@@ -58,7 +58,7 @@ def poles(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def labelled(poles, tmp_path_factory):
-    """A file with 120 answers, without mistakes."""
+    """A file with 120 answers, without label noise."""
     path = tmp_path_factory.mktemp("answers") / "answers.db"
     label(poles, labeler="ground_truth", pairs=120, out=path)
     return path
@@ -97,7 +97,7 @@ def test_a_fitted_reward_orders_what_it_was_not_told(upright):
     assert found["held_out"]["answers"] == 24
     assert found["fitted"]["answers"] == 96
     assert found["held_out"]["accuracy"] >= 0.8
-    assert found["held_out"]["accuracy_by_grade"] == pytest.approx(found["held_out"]["accuracy"])  # without mistakes
+    assert found["held_out"]["accuracy_by_grade"] == pytest.approx(found["held_out"]["accuracy"])  # without label noise
     assert found["held_out"]["cross_entropy"] < np.log(2)
     assert list(found["labelers"].values()) == [120]
     assert {"Date", "Version", "Weights", "Seed", "Hardware"} == found["provenance"].keys()

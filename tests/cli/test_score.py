@@ -172,7 +172,7 @@ def test_control_characters_do_not_reach_the_terminal(pictures, frames, capsys):
     main([*flags, "--overwrite"])
     output = "".join(capsys.readouterr())
     assert "z\\x9b31m.png cannot be read" in output
-    assert '"\\x1b]0;a title\\x07 a \\x1b[31mpole": min' in output
+    assert '"\\x1b]0;a title\\x07 a \\x1b[31mpole": min ' in output
     assert not {"\x07", "\x1b", "\x9b"} & set(output.replace("\x1b[A", ""))  # tqdm's cursor
 
 

@@ -10,19 +10,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from vlm_server import KEY, VLMServer, chat, send
+from vlm_server import VLMServer, chat, send
 
 from vlmrm_gym.endpoint.client import Client, ServerError
+
+pytestmark = pytest.mark.usefixtures("api_key")
 
 QUESTION = [{"role": "user", "content": "Is it?"}]
 COMPLETION = json.dumps(chat("Yes")).encode()
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("vlmrm_gym.endpoint.client.FIRST_PAUSE", 0.01)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,11 @@ import array, ctypes, math, os, signal, sys, threading, time
 import numpy as np
 
 libc = ctypes.CDLL(None, use_errno=True)
+libc.malloc.restype = ctypes.c_void_p
 kept = []
+
+class Small(float):
+    __abs__ = lambda self: 0.0
 
 def called(result):
     if result < 0:
@@ -21,6 +25,7 @@ def reward(frame):
     return float(frame[0, 0, 0])
 """
 FORBIDDEN, REFUSED = "system call that is forbidden", "PermissionError|Operation not permitted"
+PIPE, MEMORY, SLOW = "wrote to the pipe", "memory that it must not", "did not return within 1 seconds"
 ATTACKS = {
     "files": {
         "read a file": ("open(SECRET).read()", REFUSED),
@@ -86,39 +91,24 @@ ATTACKS = {
     },
     "memory and time": {
         "eat memory": ("while True: kept.append(np.empty(2**22))", "MemoryError"),
-        "eat memory by ctypes": (
-            "libc.malloc.restype = ctypes.c_void_p\nwhile libc.malloc(2**24): pass\nraise MemoryError",
-            "MemoryError",
-        ),
-        "never return": ("while True: pass", "did not return within 1 seconds"),
-        "sleep": ("time.sleep(1_000)", "did not return within 1 seconds"),
-        "sleep in C": ("libc.sleep(1_000)", "did not return within 1 seconds"),
+        "eat memory by ctypes": ("while libc.malloc(2**24): pass\nraise MemoryError", "MemoryError"),
+        "never return": ("while True: pass", SLOW),
+        "sleep": ("time.sleep(1_000)", SLOW),
+        "sleep in C": ("libc.sleep(1_000)", SLOW),
     },
     "frames and pipes": {
         "write to the frames": ("frame[:] = 9", "ValueError: assignment destination is read-only"),
         "make the frames writable": ("frame.flags.writeable = True", "ValueError: cannot set WRITEABLE"),
-        "write to the frames by ctypes": (
-            "ctypes.memset(frame.ctypes.data, 9, frame.nbytes)",
-            "memory that it must not",
-        ),
-        "unprotect the frames": (
-            "page = frame.ctypes.data // 4096 * 4096\ncalled(libc.mprotect(ctypes.c_void_p(page), 4096, 3))",
-            "Permission",
-        ),
+        "write to the frames by ctypes": ("ctypes.memset(frame.ctypes.data, 9, frame.nbytes)", MEMORY),
+        "unprotect the frames": ("called(libc.mprotect(ctypes.c_void_p(frame.ctypes.data & -4096), 4096, 3))", REFUSED),
         "print a gigabyte": ("for _ in range(2**10): print('x' * 2**20)", "must print at most"),
         "print a gigabyte by ctypes": ("while True: called(libc.write(2, b'x' * 2**20, 2**20))", REFUSED),
-        "write a gigabyte to its pipe": ("while True: libc.write(1, b'x' * 2**20, 2**20)", "wrote to the pipe"),
-        "read its pipe": ("os.read(0, 100)", "did not return within 1 seconds"),
-        "forge an infinite answer": ("os.write(1, b'v\\x08\\0\\0\\0' + b'\\xff' * 8)", "wrote to the pipe"),
-        "forge a long text": (
-            "m = b'e\\0\\0\\x80\\0' + bytes(2**23)\nwhile m: m = m[os.write(1, m):]",
-            r"\\x00\\x00",
-        ),
-        "forge what float32 cannot hold": (
-            "class Odd(float):\n    __abs__ = lambda self: 0.0\nglobals()['float'] = lambda value: Odd(1e300)",
-            "wrote to the pipe",
-        ),
-        "forge a long record": ("os.write(1, b'm\\xff\\xff\\xff\\xff')", "wrote to the pipe"),
+        "write a gigabyte to its pipe": ("while True: libc.write(1, b'x' * 2**20, 2**20)", PIPE),
+        "read its pipe": ("os.read(0, 100)", SLOW),
+        "forge an infinite answer": ("os.write(1, b'v\\x08\\0\\0\\0' + b'\\xff' * 8)", PIPE),
+        "forge a long text": ("m = b'e\\0\\0\\x80\\0' + bytes(2**23)\nwhile m: m = m[os.write(1, m):]", r"\\x00\\x00"),
+        "forge what float32 cannot hold": ("globals()['float'] = lambda value: Small(1e300)", PIPE),
+        "forge a long record": ("os.write(1, b'm\\xff\\xff\\xff\\xff')", PIPE),
     },
     "endings": {
         "exit": ("sys.exit(0)", "SystemExit: 0"),
@@ -127,13 +117,10 @@ ATTACKS = {
         "close its pipes": ("os.close(1)", REFUSED),
         "raise": ("raise ArithmeticError('a bad \\x1b[31m day')", r"ArithmeticError: a bad \\x1b\[31m day"),
         "raise what ends programs": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
-        "raise what has no text": (
-            "class Odd(Exception):\n    def __str__(self): raise Odd\nraise Odd",
-            "Odd",
-        ),
+        "raise what has no text": ("class Odd(Exception):\n    def __str__(self): raise Odd\nraise Odd", "Odd"),
         "raise a text without end": ("raise ValueError('x' * 10**8)", "ValueError: xxx"),
         "recurse": ("attack(frame)", "RecursionError"),
-        "crash": ("ctypes.string_at(0)", "memory that it must not"),
+        "crash": ("ctypes.string_at(0)", MEMORY),
         "abort": ("libc.abort()", FORBIDDEN + "|must not"),
     },
 }

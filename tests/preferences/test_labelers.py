@@ -145,7 +145,7 @@ def test_a_pair_with_a_sum_that_is_nan_is_skipped():
             assert preferences(labeler, [pair]) == [None]
 
 
-def test_mistakes_skips_and_temperature_have_their_rates():
+def test_label_noise_has_its_rates():
     pairs = make_pairs(2_000)
     truth = np.array([is_second(pair) for pair in pairs])
     mistaken = np.array(preferences(GroundTruthLabeler(mistake_rate=0.1), pairs)) != truth

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attacks import ATTACKS, FORBIDDEN, PROGRAM
+from attacks import ATTACKS, FORBIDDEN, PIPE, PROGRAM
 from backends import children
 
 from vlmrm_gym.programs import process
@@ -66,13 +66,8 @@ def test_it_starts_without_environment_arguments_and_descriptors(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "a key")
     kept, other = socket.socketpair()
     os.set_inheritable(kept.fileno(), True)
-    program = IsolatedProgram(
-        "import ctypes, os\n"
-        "def reward(frame):\n"
-        "    assert not {'OPENAI_API_KEY', 'PATH', 'HOME'} & set(os.environ), os.environ\n"
-        "    return float(len(os.environ))",
-        "clean.py",
-    )
+    look = "assert not {'OPENAI_API_KEY', 'PATH', 'HOME'} & set(os.environ), os.environ\n    return len(os.environ)"
+    program = IsolatedProgram(f"import ctypes, os\ndef reward(frame):\n    {look}", "clean.py")
     descriptors = {os.readlink(path) for path in Path(f"/proc/{program._process._child.pid}/fd").iterdir()}
     kinds = [name.partition(":")[0].partition("#")[0] for name in descriptors]
     # The frames, read-only; its log, which it cannot write any more; requests and answers.
@@ -83,15 +78,17 @@ def test_it_starts_without_environment_arguments_and_descriptors(monkeypatch):
     other.close()
 
 
+START = """
+import os, sys
+from vlmrm_gym.programs.process import IsolatedProgram
+program = IsolatedProgram('def reward(frame): return 0', 'x.py')
+print(program._process._child.pid, flush=True)
+"""
+
+
 def test_no_process_is_left_however_its_parent_ends():
-    script = (
-        "import os, sys\n"
-        "from vlmrm_gym.programs.process import IsolatedProgram\n"
-        "program = IsolatedProgram('def reward(frame): return 0', 'x.py')\n"
-        "print(program._process._child.pid, flush=True)\n"
-    )
     started = [
-        subprocess.Popen([sys.executable, "-c", script + ending], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([sys.executable, "-c", START + ending], stdout=subprocess.PIPE, text=True)
         for ending in ("os._exit(0)", "os.kill(os.getpid(), 9)", "sys.exit()", "program.close()")
     ]
     for parent in started:
@@ -103,34 +100,36 @@ def test_no_process_is_left_however_its_parent_ends():
             time.sleep(0.05)
 
 
+LIMIT = "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (50_000, 50_000))"
+LOOK = """
+import numpy as np
+for count, less in ((2, True), (10_000, False)):
+    program.run(np.zeros((count, 1, 1, 3), dtype=np.uint8))
+    soft, hard = resource.prlimit(program._process._child.pid, resource.RLIMIT_CPU)
+    assert hard == 50_000 and (soft < 100 if less else soft == 50_000), (soft, hard)
+program.close()
+"""
+
+
 def test_the_limit_of_the_user_on_cpu_time_stays():
-    script = (
-        "import resource\n"
-        "resource.setrlimit(resource.RLIMIT_CPU, (50_000, 50_000))\n"
-        "import numpy as np\n"
-        "from vlmrm_gym.programs.process import IsolatedProgram\n"
-        "program = IsolatedProgram('def reward(frame): return 0', 'x.py')\n"
-        "for count, less in ((2, True), (10_000, False)):\n"
-        "    program.run(np.zeros((count, 1, 1, 3), dtype=np.uint8))\n"
-        "    soft, hard = resource.prlimit(program._process._child.pid, resource.RLIMIT_CPU)\n"
-        "    assert hard == 50_000 and (soft < 100 if less else soft == 50_000), (soft, hard)\n"
-        "program.close()\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", LIMIT + START + LOOK], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
+
+
+def check_runs(bright):
+    np.testing.assert_array_equal(bright.run(FRAMES)[0], [0, 1, 2, 3])
+    bright.close()
 
 
 def test_descriptors_may_be_many():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2_000)), hard))
-    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1_024)]
+    held = [open(os.devnull) for _ in range(1_024)]  # noqa: SIM115 (closed below)
     try:
-        program = IsolatedProgram(BRIGHT, "x.py")
-        np.testing.assert_array_equal(program.run(FRAMES)[0], [0, 1, 2, 3])
-        program.close()
+        check_runs(IsolatedProgram(BRIGHT, "x.py"))
     finally:
-        for descriptor in held:
-            os.close(descriptor)
+        for file in held:
+            file.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
@@ -156,19 +155,14 @@ def test_a_process_that_has_died_is_replaced_and_one_whose_thread_has_ended():
     thread.start()
     thread.join()
     for one in (program, *made):
-        np.testing.assert_array_equal(one.run(FRAMES)[0], [0, 1, 2, 3])
-        one.close()
+        check_runs(one)
 
 
 FORGED = "import os, struct\ntext = {text!r}\nos.write(1, struct.pack('<cI', {kind!r}, len(text)) + text)\n"
 FORGERIES = [
-    (b"i", b"it is too old", r"It wrote to the pipe in which its answers are\."),
-    (b"b", b"", r"It wrote to the pipe in which its answers are\."),
-    (
-        b"e",
-        b'cannot be isolated. "Pass"\n\x1b[31misolate=False.',
-        r"""It says: "cannot be isolated. 'Pass' \\x1b\[31m""",
-    ),
+    (b"i", b"it is too old", PIPE),
+    (b"b", b"", PIPE),
+    (b"e", b'cannot be isolated. "Pass"\n\x1b[31misolate=False.', r"""says: "cannot be isolated. 'Pass' \\x1b\[31m"""),
     (b"r", b"\0".join(b"T%d" % i for i in range(20_000)), "It must define at most 100 sub-tasks"),
     (b"r", b"\x1b[31mred", "It must define at most 100 sub-tasks, whose names are identifiers"),
 ]

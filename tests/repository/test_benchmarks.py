@@ -44,3 +44,13 @@ def test_variants_of_the_single_file_of_sac_have_rates_and_their_ratios():
     assert name == f"{flags} --score-every 4"
     assert len(rates) == 4
     assert all(float(rate) > 0 for rate in rates)
+
+
+def test_a_checkout_pays_what_it_pays_and_is_compared_part_by_part():
+    case = "CartPole-v1, 1 view, callable, every 4th"
+    line = run("compare_rewards.py", ROOT, "--only", case)
+    assert line == f"Largest of 1 cases, 30 rewards: 0.0e+00 (VLMRM/{case}: rewards)"
+    line = run("compare_speed.py", ROOT, "--rounds", 1, "--seconds", 0.1, "--parts", "cart-pole, step")
+    name, own, other, ratio, *peaks = line.strip("| ").split(" | ")
+    assert name == "cart-pole, step"
+    assert min(map(float, (own, other, ratio, *peaks[:2]))) > 0

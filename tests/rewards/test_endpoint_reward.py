@@ -12,7 +12,7 @@ import pytest
 from gymnasium.error import DependencyNotInstalled
 from poles import draw_poles, measure_angle
 from scipy.stats import spearmanr
-from vlm_server import KEY, VLMServer, body, busy, completion, nearness, read, status
+from vlm_server import KEY, body, busy, completion, nearness, read, status
 
 from vlmrm_gym import Endpoint, VLMReward, VLMRewardVectorEnv
 from vlmrm_gym.errors import InputError
@@ -22,19 +22,6 @@ from vlmrm_gym.states.states import States
 
 ANGLES = np.array([0.5, 80, 22, 41, 33, 60, 12, 28])
 STEPS = 10
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("vlmrm_gym.endpoint.client.FIRST_PAUSE", 0.02)
-    _open_scores.cache_clear()
-
-
-@pytest.fixture
-def server():
-    with VLMServer(logprobs="tokens") as server:
-        yield server
 
 
 @pytest.fixture

@@ -88,3 +88,24 @@ def test_copies_pickles_and_forks_go_on_as_the_original(door, raises):
         np.testing.assert_array_equal(rewards[0], np.array([4 + 5 + 7, 16 + 9, 25 + 11]) + 0.25)
     for one in (env, *copies):
         one.close()
+
+
+class Remembering(PixelReward):
+    """Counts the states of an episode, in 1,000 bytes of memory."""
+
+    ordered = True
+
+    def continue_episode(self, frames, memory):
+        count = int(memory or 0)
+        return np.arange(count, count + len(frames))[:, None], b"%1000d" % (count + len(frames))
+
+
+def test_what_is_remembered_does_not_grow_with_the_episode():
+    """Only what the next state needs is kept, so a copy costs the same at any step."""
+    env, sizes = vlmrm_gym.VLMReward(Counting([200]), reward=Remembering()), []
+    env.reset(seed=0)
+    for step in range(100):
+        assert env.step(0)[1] == step
+        sizes.append(len(pickle.dumps(env)))
+    assert sizes[99] - sizes[9] < 2_000  # 90 states would be 90,000; `Counting` has lists
+    env.close()

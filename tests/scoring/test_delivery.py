@@ -9,7 +9,8 @@ import gymnasium as gym
 import numpy as np
 from backends import children
 from counting_env import Counting
-from hypothesis import HealthCheck, given, settings
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reward_models import TwoFeatures
 
@@ -42,43 +43,73 @@ def check(infos, bases, arrived):
     """What has arrived belongs to the oldest transitions without rewards; `arrived` counts those with."""
     for i in np.flatnonzero(infos["_vlm_rewards"]):
         count, start = len(infos["vlm_rewards"][i]), arrived[i]
-        own = slice(start, start + count)
-        numbers = np.array(bases[i].expected_rewards[own])
+        numbers = np.array(bases[i].expected_rewards[start : start + count])
         assert infos["vlm_reward_start"][i] == start
         assert infos["vlm_episode_index"][i] == len(set(bases[i].episodes[: start + 1])) - 1  # without empty ones
-        np.testing.assert_array_equal(infos["vlm_features"][i][:, 0, 0], numbers)
-        np.testing.assert_array_equal(infos["vlm_task_rewards"][i], 0.25 * (numbers % 7))
+        assert infos["vlm_rewards"][i].dtype == np.float32
         np.testing.assert_array_equal(infos["vlm_rewards"][i], 2 * numbers + 1 + 0.25 * (numbers % 7))
-        assert infos["vlm_reward_version"][i] == 1
+        if "vlm_features" in infos:
+            np.testing.assert_array_equal(infos["vlm_features"][i][:, 0, 0], numbers)
+            np.testing.assert_array_equal(infos["vlm_task_rewards"][i], 0.25 * (numbers % 7))
+            assert infos["vlm_reward_version"][i] == 1
         arrived[i] += count
-    for name in ("vlm_reward_start", "vlm_episode_index", "vlm_features", "vlm_task_rewards", "vlm_reward_version"):
+    for name in [name for name in infos if name.startswith("vlm_") and name != "vlm_step_index"]:
         np.testing.assert_array_equal(infos[f"_{name}"], infos["_vlm_rewards"])
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def check_step(step, bases, before, only_reset):
+    """What a step returns at once: NaN, the own reward and the index of each transition; 0 where there is none."""
+    _, rewards, _, _, infos = step
+    np.testing.assert_array_equal(np.isnan(rewards), ~only_reset)
+    np.testing.assert_array_equal(rewards[only_reset], 0)
+    np.testing.assert_array_equal(
+        infos["task_reward"], np.where(only_reset, 0, [base.expected_rewards[-1] % 7 for base in bases])
+    )
+    for name in ("_task_reward", "_vlm_step_index"):
+        np.testing.assert_array_equal(infos[name], ~only_reset)
+    np.testing.assert_array_equal(infos["vlm_step_index"][~only_reset], np.array(before)[~only_reset])
+
+
+@settings(max_examples=60, deadline=None)
 @given(
-    mode=st.sampled_from(["NextStep", "SameStep"]),
-    overlap=st.booleans(),
-    max_pending_bytes=st.sampled_from([1, 100, 2**30]),
+    lengths=st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=3), min_size=1, max_size=4),
+    mode=st.sampled_from(AutoresetMode),
+    options=st.fixed_dictionaries(
+        {
+            "overlap": st.booleans(),
+            "return_features": st.booleans(),
+            "max_pending_bytes": st.sampled_from([1, 40, 500, 2**30]),
+            "reward_kwargs": st.builds(dict, batch_size=st.integers(1, 9)),
+        }
+    ),
     calls=st.lists(st.sampled_from(["step"] * 8 + ["flush", "reset"]), min_size=1, max_size=40),
 )
-def test_starts_and_indices_say_which_transitions_rewards_belong_to(mode, overlap, max_pending_bytes, calls):
-    """Over episodes of different lengths, parts of episodes, flushes and resets: each once, in order, none left out."""
-    envs, bases = make(LENGTHS, autoreset_mode=mode, overlap=overlap, max_pending_bytes=max_pending_bytes)
+def test_every_transition_gets_its_own_reward_once(lengths, mode, options, calls):
+    """Contracts 1, 2 and 4: in order, and starts and indices say whose. None is left out.
+
+    For any episode lengths, autoreset modes, flushes, resets, batch and chunk sizes.
+    """
+    envs, bases = make(lengths, autoreset_mode=mode, **options)
     envs.reset(seed=0)
-    arrived = [0] * 3
+    arrived, ended = [0] * len(bases), np.zeros(len(bases), dtype=bool)
     for call in calls:
         if call == "step":
+            if mode is AutoresetMode.DISABLED and ended.any():
+                check(envs.reset(options={"reset_mask": ended})[1], bases, arrived)
             before = [len(base.expected_rewards) for base in bases]
-            infos = envs.step(np.zeros(3, dtype=int))[4]
-            stepped = [len(base.expected_rewards) > count for base, count in zip(bases, before, strict=True)]
-            assert infos["_vlm_step_index"].tolist() == stepped
-            assert infos["vlm_step_index"][stepped].tolist() == np.array(before)[stepped].tolist()
+            step = envs.step(np.zeros(len(bases), dtype=int))
+            check_step(step, bases, before, ended & (mode is AutoresetMode.NEXT_STEP))
+            ended, infos = step[2] | step[3], step[4]
         else:
             infos = envs.flush() if call == "flush" else envs.reset()[1]
+            ended = ended & (call == "flush")
         check(infos, bases, arrived)
+        complete = np.full(len(bases), True) if call == "flush" else ended & (not options["overlap"])
+        assert all(arrived[i] == len(bases[i].expected_rewards) for i in np.flatnonzero(complete))
     check(envs.flush(), bases, arrived)
     assert arrived == [len(base.expected_rewards) for base in bases]
+    assert envs.pending_bytes == 0
+    assert not envs.flush()["_vlm_rewards"].any()
     envs.close()
 
 

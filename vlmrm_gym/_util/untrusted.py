@@ -48,7 +48,7 @@ def reading(path: str | Path, *errors: type[Exception]) -> Iterator[None]:
 
 
 def check_file(path: str | Path, most: int | None = None) -> int:
-    """The size in bytes of a regular file of at most `most` bytes (None: any number). It is not opened."""
+    """Check that a file is regular and has at most `most` bytes (None: any number), and return its size in bytes."""
     with reading(path):
         return _check(path, os.stat(path), most)
 
@@ -77,27 +77,27 @@ def _check(path: str | Path, found: os.stat_result, most: int | None) -> int:
 
 
 def read_file(path: str | Path, most: int) -> bytes:
-    """The content of a regular file of at most `most` bytes; see `check_file`."""
+    """Read the content of a regular file of at most `most` bytes; see `check_file`."""
     with open_file(path, most) as file, reading(path):
         return file.read(most)
 
 
 def read_text(path: str | Path, most: int) -> str:
-    """The text of a regular file, in UTF-8, of at most `most` bytes; see `check_file`."""
+    """Read the text of a regular file, in UTF-8, of at most `most` bytes; see `check_file`."""
     content = read_file(path, most)
     with reading(path):
         return content.decode("utf-8-sig")  # spreadsheets write a byte-order mark
 
 
 def read_json(path: str | Path) -> Any:
-    """The value of a JSON file of at most `MAX_JSON` bytes and 32 levels."""
+    """Read the value of a JSON file of at most `MAX_JSON` bytes and 32 levels."""
     content = read_file(path, MAX_JSON)
     with reading(path):
         return parse_json(content)
 
 
 def parse_json(content: str | bytes) -> Any:
-    """The value of a JSON text. A ValueError if it is none, or nested too deeply."""
+    """Parse a JSON text. A ValueError if it is none, or nested too deeply."""
     too_deep = ValueError(f"JSON may have at most {_MAX_DEPTH} levels of lists and mappings. Received more.")
     try:
         value = json.loads(content)
@@ -129,7 +129,7 @@ def check_archive(file: Path | IO[bytes], size: int) -> None:
 
 
 def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an NPZ file by their names: uncompressed, without objects, and no more than the file has."""
+    """Read the arrays of an NPZ file by their names: uncompressed, without objects, and no more than the file has."""
     with open_file(path) as file, reading(path, zipfile.BadZipFile, NotImplementedError, EOFError):
         check_archive(file, os.fstat(file.fileno()).st_size)
         with zipfile.ZipFile(file) as archive:

@@ -76,7 +76,7 @@ def check_task_reward_weight(task_reward_weight: object) -> None:
 
 
 def weigh_task_rewards(weight: float, task_rewards: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The environments' own rewards times their weight, float64 (num_envs,); zeros if the weight is 0.
+    """Weigh the environments' own rewards times their weight, float64 (num_envs,); zeros if the weight is 0.
 
     A ValueError where a product is not finite in float32: NaN stands for a reward that is yet to be scored.
     """
@@ -94,7 +94,7 @@ def weigh_task_rewards(weight: float, task_rewards: NDArray[np.float64]) -> NDAr
 
 
 def as_task_reward(env: gym.Env[Any, Any], reward: Any) -> float:
-    """An environment's own reward as a float. Raise a ValueError unless it is one number."""
+    """Convert an environment's own reward to a float. Raise a ValueError unless it is one number."""
     number = np.asarray(reward)
     if number.shape or number.dtype.kind not in "biuf":
         raise ValueError(f"`env` must return one number as its own reward. Received {short_repr(reward)} from {env}.")
@@ -128,7 +128,7 @@ def find_time_limit(env: gym.Env[Any, Any]) -> int | None:
 
 
 def layers(env: Any) -> Iterator[Any]:
-    """An environment or a vector of such, the one that it wraps, and so on."""
+    """Yield an environment or a vector of such, the one that it wraps, and so on."""
     yield env
     while isinstance(env, gym.Wrapper | VectorWrapper):
         env = env.env
@@ -149,7 +149,7 @@ def as_array(values: Any) -> NDArray[Any]:
 
 
 def as_float32(numbers: NDArray[Any]) -> NDArray[np.float32]:
-    """The numbers as float32, infinite where float32 cannot hold them."""
+    """Convert numbers to float32, infinite where float32 cannot hold them."""
     with np.errstate(over="ignore"):
         return numbers.astype(np.float32)
 
@@ -225,12 +225,12 @@ class _ShortRepr(reprlib.Repr):
 
 
 def short_repr(value: object) -> str:
-    """The `repr` of a received value for a message, at most 200 characters."""
+    """Shorten the `repr` of a received value for a message, at most 200 characters."""
     return truncate(_ShortRepr().repr(value))
 
 
 def truncate(text: str, max_length: int = 200) -> str:
-    """The beginning of a text for a message, at most `max_length` characters, without a part of a word at its end.
+    """Keep the beginning of a text for a message, at most `max_length` characters, without a part of a word at its end.
 
     A word is cut only if it takes more than half of that.
     """

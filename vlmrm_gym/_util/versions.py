@@ -12,7 +12,7 @@ _PACKAGES = ("gymnasium", "mujoco", "numpy", "open_clip_torch", "sb3_contrib", "
 
 
 def read_versions() -> dict[str, Any]:
-    """The current time, the machine, and the versions of Python and the main dependencies."""
+    """Read the current time, the machine, and the versions of Python and the main dependencies."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "commit": read_commit(),
@@ -24,7 +24,7 @@ def read_versions() -> dict[str, Any]:
 
 
 def read_commit() -> str | None:
-    """The commit of the source tree that this package is imported from; None outside a Git repository."""
+    """Read the commit of the source tree that this package is imported from; None outside a Git repository."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -176,7 +176,7 @@ def agreements(samples: Samples, reward: Reward, seed: int) -> Mapping[str, Agre
 def controls(
     samples: Samples, reward: Reward, prompts: Mapping[str, Reward], black: Features | None
 ) -> Sequence[Control]:
-    """The controls of one reward. Empty if success is unknown, or the same for all states.
+    """Measure the controls of one reward. Empty if success is unknown, or the same for all states.
 
     `prompts` are the rewards of other prompts, by what they are called; `black` the features of a black frame from
     every camera, float32 (1, V, D), or None if the reward sees no frame.
@@ -229,7 +229,7 @@ def landscapes(
 
 
 def contact_sheets(scene: Scene, samples: Samples, reward: Reward) -> Sequence[ContactSheet]:
-    """The frames with the highest and with the lowest rewards."""
+    """Collect the frames with the highest and with the lowest rewards."""
     every = samples.visited[np.arange(0, len(samples.visited), 5)] if samples.around is None else samples.around
     order = np.argsort(-reward(every.features), kind="stable")
     sheets = []
@@ -247,7 +247,7 @@ def summarise(
     exploits: AdversarialSearch,
     measured_controls: Sequence[Control],
 ) -> Measures:
-    """The numbers of one combination of settings."""
+    """Summarise the numbers of one combination of settings."""
     name = AROUND if samples.labelled is samples.around else "rollouts"
     best = agreed.get(name) if samples.labelled.has_both else None
     return Measures(

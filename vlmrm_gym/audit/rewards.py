@@ -122,7 +122,7 @@ class Scene:
         self._queue.batch_size = min(BATCH, self._queue.batch_size)
 
     def features(self, states: States | NDArray[np.float64], lengths: Sequence[int] = ()) -> Features:
-        """The features of N states from every camera, float32 (N, V, D).
+        """Encode the features of N states from every camera, float32 (N, V, D).
 
         An ordered model needs the `lengths` of the episodes that the states are of, one after the other.
         """

@@ -38,7 +38,7 @@ class Failures:
         return cls(states=states[order], scores=scores[order])
 
     def distinct(self, count: int) -> Rows:
-        """The best states that differ from one another by more than `DISTANCE`: float64 (at most count, S)."""
+        """Find the best states that differ from one another by more than `DISTANCE`: float64 (at most count, S)."""
         if not len(self.states):
             return self.states
         kept: list[NDArray[np.float64]] = []
@@ -108,7 +108,7 @@ def search(
 
 
 def stream(seed: int, part: str) -> np.random.SeedSequence:
-    """The seed of the random numbers of one part, by its name, which are independent of those of others."""
+    """Derive the seed of the random numbers of one part, by its name, which are independent of those of others."""
     return np.random.SeedSequence([seed, *part.encode()])
 
 
@@ -117,7 +117,7 @@ def _join(seen: Sequence[Scored]) -> Scored:
 
 
 def _next_start(states: Rows, scores: NDArray[np.float64], begun: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """The best state that is distinct from those where runs have begun, float64 (S,); noted in `begun`.
+    """Choose the best state that is distinct from those where runs have begun, float64 (S,); noted in `begun`.
 
     If there is none, all are forgotten, and it is the best state.
     """

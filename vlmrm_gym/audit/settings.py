@@ -104,7 +104,7 @@ def _count_views(env: gym.Env[Any, Any], camera: Any) -> int:
 
 
 def find_success_fn(path: str) -> SuccessFunction:
-    """The user's function from states to success, which raises an `InputError` if it does not keep to the rule."""
+    """Find the user's function from states to success, which raises an `InputError` if it does not keep to the rule."""
     with as_input_error():
         function = find_callable(path, "success")
     rule = "`success` must map states, float64 (N, S), to bool (N,)"
@@ -122,7 +122,7 @@ def find_success_fn(path: str) -> SuccessFunction:
 
 
 def _drawn_model(env: gym.Env[Any, Any]) -> Any:
-    """The `mujoco.MjModel` of an environment that is drawn from its states; None for any other one."""
+    """Find the `mujoco.MjModel` of an environment that is drawn from its states; None for any other one."""
     import mujoco
 
     model = getattr(env.unwrapped, "model", None)

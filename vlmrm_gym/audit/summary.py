@@ -50,7 +50,7 @@ MEASURES = {
 
 
 def format_number(value: float | None) -> str:
-    """A number with three decimals, or with two digits if it is very small or large; a dash for None."""
+    """Format a number with three decimals, or with two digits if it is very small or large; a dash for None."""
     if value is None:
         return MISSING
     size = abs(value)
@@ -66,7 +66,7 @@ def explain_missing_auc(report: Report) -> str:
 
 
 def describe_number(value: Interval | float | None) -> list[str]:
-    """A number, and below it its interval if it has one."""
+    """Describe a number, and below it its interval if it has one."""
     if not isinstance(value, Interval):
         return [format_number(value)]
     return [format_number(value.value), f"{format_number(value.low)} to {format_number(value.high)}"]
@@ -79,7 +79,7 @@ def describe_measure(measures: Measures, name: str) -> list[str]:
 
 
 def describe_setting(value: Any) -> str:
-    """The value of a setting as text; "none" for None."""
+    """Describe the value of a setting as text; "none" for None."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, list | tuple):
@@ -88,12 +88,12 @@ def describe_setting(value: Any) -> str:
 
 
 def label(name: str) -> str:
-    """The label of a setting: its name in words."""
+    """Write the label of a setting: its name in words."""
     return name.replace("_", " ").capitalize()
 
 
 def known_settings(candidate: Candidate) -> dict[str, str]:
-    """The settings by their labels, without those that are left to the library."""
+    """Collect the settings by their labels, without those that are left to the library."""
     hidden = (None, "auto")
     return {label(name): describe_setting(value) for name, value in candidate.settings.items() if value not in hidden}
 

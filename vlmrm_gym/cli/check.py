@@ -147,7 +147,7 @@ def _check_settings(command: Check) -> None:
 
 
 def _with_baseline(spec: RewardSpec, task: Task | None) -> RewardSpec:
-    """The reward with the task's baseline, if it has none: controls and the landscape use it for any alpha."""
+    """Fill in the reward with the task's baseline, if it has none: controls and the landscape use it for any alpha."""
     if not isinstance(spec, CLIP) or spec.baseline or task is None or task.baseline in (None, spec.prompt):
         return spec
     return replace(spec, baseline=task.baseline)
@@ -164,7 +164,7 @@ def _textured(command: Check, task: Task | None) -> Sequence[bool | None]:
 
 
 def _read_rollouts(command: Check) -> dict[str, Any]:
-    """The rollouts and the labels of their states; empty for new rollouts."""
+    """Read the rollouts and the labels of their states; empty for new rollouts."""
     if command.rollouts is None:
         return {}
     from vlmrm_gym.datasets.labels import check_environment, read_dataset, read_labels

@@ -19,5 +19,5 @@ class PlainConsole(Console):
         super().__init__(markup=False, emoji=False, highlight=False, width=None if sys.stdout.isatty() else 10_000)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """The text as `printable` makes it."""
+        """Render the text as `printable` makes it."""
         return super().render_str(printable(text, self.encoding), **options)

@@ -155,7 +155,7 @@ def _record(command: Dataset) -> Path:
 
 
 def _describe(command: Dataset, specs: Mapping[str, RewardSpec]) -> dict[str, Any]:
-    """The flags with the rewards that they name, as what JSON can hold: they decide what is in the dataset."""
+    """Describe the flags and the rewards that they name, as JSON can hold them: they decide what is in the dataset."""
     with as_input_error(TypeError):  # a function of a notebook has no mapping form
         rewards = [to_mapping(spec) for spec in specs.values()]
     flags = asdict(command)
@@ -166,7 +166,7 @@ def _describe(command: Dataset, specs: Mapping[str, RewardSpec]) -> dict[str, An
 
 
 def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> tuple[str, str | None, Callable[[int], Policy]]:
-    """The name of what acts, the digest of a run's policy, and a function from an episode's seed to its policy."""
+    """Find the policy's name, the digest of a run's weights, and a function from an episode's seed to its policy."""
     if command.policy in ("random", "constant"):
         make = random_actions if command.policy == "random" else constant_actions
         # The environment's own generator has the seed alone: these streams are independent of it.

@@ -217,7 +217,7 @@ class Write(VerificationFlags):
                 conversation = Conversation(settings, folder / "answers.db")
             with closing(conversation), self.gather(self.id) as (examples, progress):
                 progress.reset(len(examples) * self.rounds)
-                result = write_program(
+                found = write_program(
                     conversation,
                     prompt,
                     examples,
@@ -229,8 +229,8 @@ class Write(VerificationFlags):
                     progress=progress.update,
                 )
                 spending = conversation.spending
-        _show(result, f"Program: {result.program.path}, after {spending}. Conversation: {folder / 'conversation.md'}")
-        return result
+        _show(found, f"Program: {found.program.path}, after {spending}. Conversation: {folder / 'conversation.md'}")
+        return found
 
 
 COMMANDS: dict[str, type[Verify | Write]] = {"verify": Verify, "write": Write}
@@ -266,7 +266,7 @@ def write(id: str | None = None, **settings: Any) -> Verification:
 
 
 def _as_paths(paths: Any) -> tuple[Path, ...]:
-    """The paths of a flag, which from Python may also be a list, or one value."""
+    """Convert a flag, which from Python may also be a list or one value, to paths."""
     return tuple(map(Path, paths if isinstance(paths, tuple | list) else (paths,)))
 
 

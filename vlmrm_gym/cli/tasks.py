@@ -79,7 +79,7 @@ def _find(id: str) -> Task:
 
 
 def draw_task(task: Task, camera: Any = None) -> NDArray[np.uint8]:
-    """An initial state, and to the right a goal state if the task has one: uint8 (H, W or 2 W, 3).
+    """Draw an initial state, and to the right a goal state if the task has one: uint8 (H, W or 2 W, 3).
 
     The V views of several cameras are side by side, and the goal state is below: uint8 (H or 2 H, V W, 3).
     """

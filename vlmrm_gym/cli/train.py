@@ -109,12 +109,12 @@ def train(command: Train, arguments: list[str]) -> None:
 
 
 def configure(source: Path | None, arguments: list[str]) -> Config:
-    """The configuration of a file and flags; see `read_settings`."""
+    """Read the configuration of a file and flags; see `read_settings`."""
     return read_settings(source, arguments, trust_code=False)[0]
 
 
 def read_settings(source: Path | None, arguments: list[str], *, trust_code: bool) -> tuple[Config, ConfigFile]:
-    """The configuration of a file and flags with defaults filled in, and the file, which knows its lines.
+    """Read the configuration of a file and flags with defaults filled in, and the file, which knows its lines.
 
     With `trust_code`, code that the file names is run. Raises a ConfigError if a setting cannot be used; unknown keys,
     types and ranges are reported all at once.
@@ -161,7 +161,7 @@ def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> T
 
 
 def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
-    """A configuration in which a reward that is the file of a specification is replaced by what that says.
+    """Replace a reward that is the file of a specification by what that says.
 
     Raises an InputError if it cannot be read, or a field of it is given beside it.
     """

@@ -26,7 +26,7 @@ class NoLogProbabilities(ServerError):
 
 
 def read_key(api_key_env: str | None) -> str:
-    """The key of a server; "none" for a server that needs none. Raises a ValueError if the variable has no key."""
+    """Read the key of a server; "none" for a server that needs none. Raises a ValueError if the variable has no key."""
     key = "none" if api_key_env is None else os.environ.get(api_key_env, "").strip()
     if not key or not (key.isascii() and key.isprintable()):
         problem = "has a character that no key has" if key else "is not set"

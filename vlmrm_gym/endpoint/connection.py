@@ -119,7 +119,7 @@ class _Stream(httpcore2.NetworkStream):
 
 
 def _find_proxy(url: str) -> httpcore2.Proxy | None:
-    """The proxy that the environment names, as `HTTPS_PROXY` does; None if there is none."""
+    """Find the proxy that the environment names, as `HTTPS_PROXY` does; None if there is none."""
     address, proxies = urlsplit(url), urllib.request.getproxies()
     proxy_url = proxies.get(address.scheme) or proxies.get("all")
     if not proxy_url or urllib.request.proxy_bypass(address.netloc):

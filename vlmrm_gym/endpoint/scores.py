@@ -34,7 +34,7 @@ class ScoresFile(Database):
         return self._budgets.setdefault(settings, Budget(settings.max_calls, settings.max_total_tokens))
 
     def find(self, keys: Sequence[str]) -> dict[str, float | None]:
-        """The stored scores by their keys; None where the reply was not an answer."""
+        """Find the stored scores by their keys; None where the reply was not an answer."""
         wanted = json.dumps(list(set(keys)))
         statement = "SELECT key, score FROM scores WHERE key IN (SELECT value FROM json_each(?))"
         scores = dict(self._read(statement, wanted, types=(str, float | None)))
@@ -43,7 +43,7 @@ class ScoresFile(Database):
         return scores
 
     def find_details(self, key: str) -> dict[str, Any] | None:
-        """The details that `write` stored under a key; None if there are none."""
+        """Find the details that `write` stored under a key; None if there are none."""
         rows = self._read("SELECT details FROM scores WHERE key = ?", key, types=(str,))
         return parse_json(rows[0][0]) if rows else None
 

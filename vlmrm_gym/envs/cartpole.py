@@ -52,7 +52,7 @@ class CartPole(CartPoleEnv):
         return observation, float(was_up), False, False, {"success": self.is_up()}
 
     def render(self) -> np.ndarray | None:
-        """The frame, uint8 (400, 600, 3), in render mode "rgb_array"."""
+        """Render the frame, uint8 (400, 600, 3), in render mode "rgb_array"."""
         if self.render_mode == "rgb_array" and self.screen is None:
             import pygame
 

@@ -63,11 +63,11 @@ class Body:
             self.centre_of_mass[i] = data.subtree_com[1]
 
     def point(self, geom: str) -> Points:
-        """The centre of a geom."""
+        """Locate the centre of a geom."""
         return self._positions[:, _geom_id(geom)]
 
     def origin(self, body: str) -> Points:
-        """The origin of a body's frame; for limbs, that is the joint above."""
+        """Locate the origin of a body's frame; for limbs, that is the joint above."""
         return self._origins[:, _body_id(body)]
 
     def clearance(self, *geoms: str) -> Numbers:

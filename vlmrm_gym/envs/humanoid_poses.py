@@ -201,11 +201,11 @@ class HumanoidStates(MuJoCoStates):
         return near_poses(0, rng) if self._task is None else true_states(self._task, count, rng)
 
     def example_goal(self) -> Numbers | None:
-        """The task's pose."""
+        """Return the task's pose."""
         return None if self._task is None else pose(*TASK_POSES[self._task])
 
     def place(self, states: Rows) -> Rows:
-        """The states with their lowest point on the floor, at the origin."""
+        """Place the states with their lowest point on the floor, at the origin."""
         placed = states.copy()
         placed[:, :2] = 0
         return on_floor(placed)

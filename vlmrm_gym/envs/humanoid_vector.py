@@ -122,7 +122,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         return self._observations.copy(), rewards, np.zeros_like(truncations), truncations, infos
 
     def render(self) -> tuple[NDArray[np.uint8], ...]:
-        """The frames of Gymnasium's own renderer: N of them, uint8 (480, 480, 3)."""
+        """Render the frames of Gymnasium's own renderer: N of them, uint8 (480, 480, 3)."""
         return tuple(self._render(i) for i in range(self.num_envs))
 
     @property
@@ -136,7 +136,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         del self._batch
 
     def _render(self, i: int) -> NDArray[np.uint8]:
-        """The frame of one humanoid, by the single environment, whose data are scratch space."""
+        """Render the frame of one humanoid, by the single environment, whose data are scratch space."""
         env = self.single_env
         self._batch.get_data(i, env.data)
         mujoco.mj_forward(env.model, env.data)

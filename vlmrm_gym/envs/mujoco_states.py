@@ -51,11 +51,11 @@ class MuJoCoStates(TaskStates):
         return np.asarray(self._success_fn(states), dtype=bool)
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows:
-        """States of the rollouts, drawn with replacement."""
+        """Sample states of the rollouts, with replacement."""
         return self._seen[rng.integers(len(self._seen), size=count)]
 
     def goals(self, count: int, rng: np.random.Generator) -> Rows:
-        """States of the rollouts that succeed, drawn with replacement."""
+        """Sample successful states of the rollouts, with replacement."""
         successes = self._seen[self.succeeds(self._seen)] if self.has_success_fn else self._seen[:0]
         return successes[rng.integers(len(successes), size=count)] if len(successes) else successes
 
@@ -76,7 +76,7 @@ class MuJoCoStates(TaskStates):
         return states
 
     def _settle(self, qpos: Numbers) -> Numbers | None:
-        """The state after `SETTLE_SECONDS` of simulation from rest, float64 (nq,); None if that is impossible."""
+        """Simulate `SETTLE_SECONDS` from rest: the state after them, float64 (nq,); None if that is impossible."""
         model, data = self._model, self._data
         mujoco.mj_resetData(model, data)
         data.qpos[:] = qpos
@@ -93,7 +93,7 @@ class MuJoCoStates(TaskStates):
 
 
 def _scale(model: mujoco.MjModel) -> NDArray[np.float64]:
-    """A typical change of each degree of freedom, float64 (nv,): metres and radians."""
+    """Measure a typical change of each degree of freedom, float64 (nv,): metres and radians."""
     scale = np.full(model.nv, 0.1)
     for joint in range(model.njnt):
         start = model.jnt_dofadr[joint]

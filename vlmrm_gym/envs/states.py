@@ -59,32 +59,32 @@ class TaskStates(ABC):
 
     @abstractmethod
     def sample(self, count: int, rng: np.random.Generator) -> Rows:
-        """States of many kinds, successes among them if ways to make these are known: float64 (at most count, S)."""
+        """Sample states of many kinds, successes included if any can be made: float64 (at most count, S)."""
 
     @abstractmethod
     def goals(self, count: int, rng: np.random.Generator) -> Rows:
-        """States that succeed, float64 (count, S); (0, S) if none is known."""
+        """Sample states that succeed, float64 (count, S); (0, S) if none is known."""
 
     def example_goal(self) -> Numbers | None:
-        """A state that succeeds, for pictures: float64 (S,); None if none is known."""
+        """Return a state that succeeds, for pictures: float64 (S,); None if none is known."""
         return next(iter(self.goals(1, np.random.default_rng(0))), None)
 
     @abstractmethod
     def perturb(self, states: Rows, offsets: NDArray[np.float64]) -> Rows:
-        """States changed by offsets, float64 (N, D) in units of a typical change, and made possible again.
+        """Change states by offsets, float64 (N, D) in units of a typical change, and made possible again.
 
         Possible: within the limits of the joints, and without parts inside one another or inside the floor.
         """
 
     def on_the_way(self, fractions: Numbers) -> Rows | None:
-        """States on the way from the initial state (0) to the goal (1), for fractions float64 (N,): a curriculum.
+        """Interpolate states from the initial state (0) to the goal (1), for fractions float64 (N,): a curriculum.
 
         None if no way is known.
         """
         return None
 
     def paths(self) -> Sequence[StatePath]:
-        """Lines of states that lead to the goal; empty if none is known."""
+        """Return lines of states that lead to the goal; empty if none is known."""
         return []
 
 
@@ -97,5 +97,5 @@ def fails_clearly(task: TaskStates, states: Rows) -> NDArray[np.bool_]:
 
 
 def worst_margin(margins: Collection[Numbers]) -> Numbers:
-    """The smallest margin of each state, float64 (N,)."""
+    """Find the smallest margin of each state, float64 (N,)."""
     return np.min(list(margins), axis=0)

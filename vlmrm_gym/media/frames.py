@@ -106,7 +106,7 @@ class Video:
 
 
 def read_layout(path: Path) -> Layout | None:
-    """The layout that a video's metadata have; None if they have none, or the file cannot be read."""
+    """Read the layout that a video's metadata have; None if they have none, or the file cannot be read."""
     command = _ffmpeg(path, "-f", "ffmetadata", "-")
     read = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     comment = _COMMENT.search(read.stdout.decode(errors="replace"))

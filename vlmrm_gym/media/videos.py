@@ -215,7 +215,7 @@ def draw_curves(
 
 
 def draw_text(width: int, text: str) -> NDArray[np.uint8]:
-    """A line of text, uint8 (STRIP, width, 3)."""
+    """Draw a line of text, uint8 (STRIP, width, 3)."""
     from PIL import Image, ImageDraw
 
     image = Image.new("RGB", (width, STRIP), _BACKGROUND)
@@ -230,7 +230,7 @@ def drawn_size(height: int, width: int) -> tuple[int, int]:
 
 
 def fit_frame(frame: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """A frame, uint8 (H, W, 3), scaled and padded to a width and height."""
+    """Scale and pad a frame, uint8 (H, W, 3), to a width and height."""
     from PIL import Image, ImageOps
 
     return np.asarray(ImageOps.pad(Image.fromarray(frame), size))

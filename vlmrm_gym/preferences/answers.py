@@ -137,11 +137,11 @@ class AnswersFile(Database):
         date, details = datetime.now(UTC).isoformat(), json.dumps(answer.details)
         places = ((one.env_index, one.episode_index, one.start, len(one)) for one in (pair.first, pair.second))
         first, second = map(json.dumps, places)
-        row = (pair.key, labeler, date, answer.preference, answer.confidence, details, __version__)
+        given = (pair.key, labeler, date, answer.preference, answer.confidence, details, __version__)
         with self._transaction():
             sides = (pair.key, pair.views, first, second)
             self._connection.execute("INSERT OR IGNORE INTO pairs VALUES (?, ?, ?, ?)", sides)
-            self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", given)
 
     def _check_prompt(self, prompt: str) -> None:
         known = self._connection.execute("SELECT text FROM prompt").fetchone()

@@ -145,7 +145,7 @@ class CallableLabeler:
         return f"{named.__module__}:{named.__qualname__}{arguments}"  # pyright: ignore[reportAttributeAccessIssue]
 
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
-        """The function's answers.
+        """Yield the function's answers.
 
         Raises:
             ValueError: It returns more or fewer answers than pairs, or a number that is not from 0 to 1.

@@ -229,7 +229,7 @@ class _Process:
         return _SIGNALS.get(signal.Signals(-status), f"Its process was killed by {signal.Signals(-status).name}.")
 
     def log_tail(self) -> str:
-        """The end of what the process wrote before it was isolated."""
+        """Read the end of what the process wrote before it was isolated."""
         size = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), 2_000, max(0, size - 2_000)).decode(errors="replace").strip()
 

@@ -241,7 +241,7 @@ class Verification:
         return "The program is accepted." if self.accepted else "The program is not accepted."
 
     def table(self) -> list[list[str]]:
-        """The heads of the table of rows, and its lines."""
+        """Make the heads of the table of rows, and its lines."""
         table = [["Episodes", "count", "completed", "limit", *(self.subtasks or ("frames",)), ""]]
         for row in self.rows:
             shares = row.subtasks or (None,) * max(1, len(self.subtasks))

@@ -88,7 +88,7 @@ class LoadedProgram:
         return tuple(getattr(one, "__name__", "") for one in self._tasks)
 
     def answers(self, frames: NDArray[Any], memory: bytes | None) -> Iterator[float | bytes]:
-        """The answers for successive frames; of sub-tasks then what is remembered, as bytes.
+        """Yield the answers for successive frames; of sub-tasks then what is remembered, as bytes.
 
         `memory` is what is remembered of the frames before; None: an episode begins. Raises a BadProgram for an answer
         that is no number, or not the same for the same frame, and whatever the program raises.

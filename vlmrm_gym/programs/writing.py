@@ -143,7 +143,7 @@ def write_program(
     them the states are shown in which experts end. Raises an InputError as `Conversation.ask` does, and if no answer of
     so many rounds has a program that can be executed.
     """
-    limits, verification, problem = limits or Limits(), None, ""
+    limits, found, problem = limits or Limits(), None, ""
     options: dict[str, Any] = {"size": examples.size, "isolate": isolate}
     kinds = list(zip(examples.episodes, examples.experts, strict=True))
     others = [one for one, is_expert in kinds if not is_expert] or examples.episodes
@@ -164,24 +164,24 @@ def write_program(
         if source is not None and not truncated:
             atomic_write_text(path, source)
             try:
-                verification, problem = verify(Program(source=source, **options), examples, limits, progress), ""
+                found, problem = verify(Program(source=source, **options), examples, limits, progress), ""
             except (ProgramError, ValueError) as error:
                 problem = f"The program cannot be executed: {error}"
-        if verification is None or problem:
+        if found is None or problem:
             question = _say(f"{problem} {MEND}")
             continue
-        verification = replace(verification, program=Program(path=str(path), **options))
-        verification.write(folder / f"round_{number}")
-        if not verification.failures:
+        found = replace(found, program=Program(path=str(path), **options))
+        found.write(folder / f"round_{number}")
+        if not found.failures:
             break
-        question = ask_to_mend(verification.failures)
-    if verification is None:
+        question = ask_to_mend(found.failures)
+    if found is None:
         raise InputError(
             f"`model` must answer with a program that can be executed. None of {rounds} answers had one; of the last: "
             f"{problem} All of it is in {folder / 'conversation.md'}. Pass another model, or more rounds."
         )
-    atomic_write_text(path := folder / "program.py", verification.program.files["program.py"])
-    return replace(verification, program=replace(verification.program, path=str(path)))
+    atomic_write_text(path := folder / "program.py", found.program.files["program.py"])
+    return replace(found, program=replace(found.program, path=str(path)))
 
 
 def _find_goal(expert: Trajectory) -> int:

@@ -16,7 +16,7 @@ from vlmrm_gym.rewards.own import ByValue, find_callable
 if TYPE_CHECKING:
     import torch
 
-PIECE_BYTES = 2**26
+PIECE_BYTES = 2**22
 """Size of the features, as float32, that a head scores in one call."""
 
 CombineFunction = Callable[[Rewards], Any]
@@ -233,19 +233,26 @@ def advance_head(head: Any, features: Features, carry: Any, version: str = "", o
 
     parts, name = [np.empty(0, dtype=np.float32)], " ".join(filter(None, ["`head`", version]))
     with torch.no_grad():
-        for start, rows in _pieces(features):
+        for start, rows in _pieces(features, isinstance(head, SequenceHead)):
             rewards, carry = _checked(head, rows, carry, start, name, of)
-            parts.append(rewards)
+            parts.append(rewards.copy())  # they can be a view of the rows
     return np.concatenate(parts), carry
 
 
-def _pieces(features: Features) -> Iterator[tuple[int, "torch.Tensor"]]:
-    """Yield copies of the features, as a buffer keeps these, in pieces that fit in memory, and where they start."""
+def _pieces(features: Features, keep: bool) -> Iterator[tuple[int, "torch.Tensor"]]:
+    """Yield copies of the features, as a buffer keeps these, in pieces, and where they start.
+
+    The next piece takes the place of the last, in the processor's cache, unless a head may `keep` it.
+    """
     import torch
 
     count = max(1, PIECE_BYTES // max(1, 4 * features[:1].size))
+    rows = torch.empty(min(count, len(features)), *features.shape[1:])
     for start in range(0, len(features), count):
-        yield start, torch.tensor(features[start : start + count], dtype=torch.float32)
+        piece = features[start : start + count]
+        rows = torch.empty(piece.shape) if keep else rows[: len(piece)]
+        rows.numpy()[...] = piece
+        yield start, rows
 
 
 def _checked(head: Any, rows: "torch.Tensor", carry: Any, start: int, name: str, of: str) -> tuple[Rewards, Any]:

@@ -86,7 +86,7 @@ class ProcessChannel:
         self._outbox.put(message)
 
     def get(self, timeout: float) -> tuple[str, Any] | None:
-        """The next message, or how the process ended."""
+        """Receive the next message, or how the process ended."""
         has_ended = self._process.poll() is not None  # earlier messages arrive within `timeout`
         try:
             message = self._inbox.get(timeout=timeout)
@@ -105,7 +105,7 @@ class ProcessChannel:
         return f"was killed by signal {-status}." if status < 0 else f"ended with exit status {status}."
 
     def log_tail(self) -> str:
-        """The end of its standard error."""
+        """Read the end of its standard error."""
         size = os.fstat(self._log.fileno()).st_size
         tail = os.pread(self._log.fileno(), LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
         return tail.decode(errors="replace").strip()

@@ -135,7 +135,7 @@ class ScoringActor:
 
 
 def _read_tail(path: str, num_bytes: int) -> str:
-    """The end of a file on this node."""
+    """Read the end of a file on this node."""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - num_bytes))
         return file.read().decode(errors="replace").strip()
@@ -219,7 +219,7 @@ class RayChannel:
             self._actor.put.remote(message)
 
     def get(self, timeout: float) -> tuple[str, Any] | None:
-        """The next reply, or how the actor died."""
+        """Receive the next reply, or how the actor died."""
         if not self._replies:
             if self._killed or not self._cluster.is_connected:
                 return "end", "was stopped."
@@ -240,7 +240,7 @@ class RayChannel:
             return "error", error
 
     def log_tail(self) -> str:
-        """The end of the actor's log, read on its node."""
+        """Read the end of the actor's log, read on its node."""
         place = self._place
         if place is None or not place.log or not self._cluster.is_connected:
             return "(not available)"

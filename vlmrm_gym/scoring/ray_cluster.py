@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster, which several vector environments share, and what its nodes have."""
+"""Connects to a Ray cluster, which several vector environments share, and what its nodes have."""
 
 import atexit
 import logging
@@ -33,7 +33,7 @@ _RESERVED = (*_RESTARTS, "max_concurrency", "concurrency_groups", "lifetime", "n
 
 
 def import_ray() -> Any:
-    """The module `ray`."""
+    """Import the module `ray`."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Actors without a GPU keep the node's CUDA_VISIBLE_DEVICES; ours get their device explicitly.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -92,11 +92,11 @@ class Cluster:
                 self.ray.shutdown()
 
     def alive(self) -> list[Mapping[str, Any]]:
-        """The nodes that are alive."""
+        """List the nodes that are alive."""
         return [node for node in self.ray.nodes() if node["Alive"]]
 
     def describe(self) -> str:
-        """The nodes that are alive, and what they have, for messages."""
+        """Describe the nodes that are alive, and what they have."""
         nodes = [(node["NodeManagerHostname"], node["Resources"]) for node in self.alive()]
         each = [f"{name} ({has.get('CPU', 0):g} CPUs, {has.get('GPU', 0):g} GPUs)" for name, has in nodes]
         return f"Nodes alive: {', '.join(each) or 'none'}."
@@ -115,7 +115,7 @@ class Cluster:
         return "" if self.alive() else dead.format("its only node is gone")
 
     def actor_options(self, options: ScorerOptions) -> dict[str, Any]:
-        """Options of the actors: the user's override the defaults."""
+        """Make the options of the actors: the user's override the defaults."""
         if reserved := [name for name in _RESERVED if name in options.backend_options]:
             raise ValueError(
                 f"`ray_options` must leave {', '.join(_RESERVED)} to vlmrm_gym, which replaces dead actors by itself. "
@@ -159,7 +159,7 @@ class Cluster:
 
 
 def choose_device(device: str, num_gpus: float) -> str:
-    """The device on every node: "cpu" or "cuda", which is the GPU that Ray has assigned."""
+    """Choose the device on every node: "cpu" or "cuda", which is the GPU that Ray has assigned."""
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(
             f'`device` must be "auto", "cpu" or "cuda" with backend="ray", which assigns GPUs itself. '
@@ -180,7 +180,7 @@ def versions() -> dict[str, str]:
 
 
 def compare_versions(driver: Mapping[str, str], node: Mapping[str, str]) -> list[str]:
-    """Warnings about versions here that differ from the driver's; a RuntimeError if no actor can run with them."""
+    """Make warnings about versions here that differ from the driver's; a RuntimeError if no actor can run with them."""
     minor = [one["Python"].rpartition(".")[0] for one in (driver, node)]
     if minor[0] != minor[1] or driver["vlmrm_gym"] != node["vlmrm_gym"]:
         raise RuntimeError(

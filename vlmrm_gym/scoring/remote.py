@@ -42,11 +42,11 @@ class Channel(Protocol):
         ...
 
     def get(self, timeout: float) -> tuple[str, Any] | None:
-        """The next message; ("end", how it died) if there will be none; None after `timeout` seconds."""
+        """Receive the next message; ("end", how it died) if there will be none; None after `timeout` seconds."""
         ...
 
     def log_tail(self) -> str:
-        """The end of its standard error, before `close`."""
+        """Read the end of its standard error, before `close`."""
         ...
 
     def kill(self) -> None:

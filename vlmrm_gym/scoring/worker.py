@@ -103,7 +103,7 @@ def _send_warnings(reply: Reply) -> None:
 
 
 def picklable(error: BaseException) -> BaseException:
-    """A picklable form of the error, with this process's traceback as a note."""
+    """Make a picklable form of the error, with this process's traceback as a note."""
     trace = "".join(traceback.format_exception(error))
     try:
         portable = pickle.loads(pickle.dumps(error))

@@ -37,7 +37,7 @@ VIEW_SETS: Mapping[str, Sequence[float] | None] = {
 def make_cameras(
     model: mujoco.MjModel, cameras: Cameras | None, own: Camera | mujoco.MjvCamera | None = None
 ) -> list[mujoco.MjvCamera]:
-    """The cameras that a user describes: one (see `make_camera`), the name of a set in `VIEW_SETS`, or a list of such.
+    """Make the cameras that a user describes: one (see `make_camera`), a set's name in `VIEW_SETS`, or a list of such.
 
     Named sets are relative to `own`, the environment's own camera; None: MuJoCo's default view.
     """
@@ -121,7 +121,7 @@ def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.M
 
 
 def from_fields(fields: Mapping[str, Any]) -> mujoco.MjvCamera:
-    """A camera with these fields; the values are not validated."""
+    """Make a camera with these fields; the values are not validated."""
     camera = mujoco.MjvCamera()
     set_fields(camera, fields)
     return camera
@@ -171,13 +171,13 @@ def _check_place(model: mujoco.MjModel, camera: mujoco.MjvCamera) -> None:
 
 
 def _names(model: mujoco.MjModel, noun: str) -> list[str]:
-    """The names of a model's bodies or cameras, by number; "" without a name."""
+    """List the names of a model's bodies or cameras, by number; "" without a name."""
     count, get = {"body": (model.nbody, model.body), "camera": (model.ncam, model.camera)}[noun]
     return [get(i).name for i in range(count)]
 
 
 def _identify(model: mujoco.MjModel, noun: str, wanted: object) -> int:
-    """The number of a body or camera given by name or number."""
+    """Find the number of a body or camera by name or number."""
     names = _names(model, noun)
     if isinstance(wanted, str) and wanted in names and wanted:
         return names.index(wanted)

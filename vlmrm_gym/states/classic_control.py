@@ -92,7 +92,7 @@ class CartPoleRenderer(_ClassicControlRenderer):
         super().__init__(height, width, _CartPole)
 
     def capture(self, env: gym.Env[Any, Any]) -> NDArray[np.float64]:
-        """The state of a `CartPoleEnv`, float64 (2,)."""
+        """Capture the state of a `CartPoleEnv`, float64 (2,)."""
         return np.array(env.unwrapped.state, dtype=np.float64)[[0, 2]]  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -106,7 +106,7 @@ class MountainCarRenderer(_ClassicControlRenderer):
         super().__init__(height, width, painter, oversampling)
 
     def capture(self, env: gym.Env[Any, Any]) -> NDArray[np.float64]:
-        """The position in a `Continuous_MountainCarEnv`, float64 (1,)."""
+        """Capture the position in a `Continuous_MountainCarEnv`, float64 (1,)."""
         return np.array(env.unwrapped.state, dtype=np.float64)[:1]  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -149,14 +149,14 @@ class _Canvas:
         return frames
 
     def _align_to_tiles(self, box: pygame.Rect) -> pygame.Rect:
-        """The smallest box of whole tiles around a box."""
+        """Find the smallest box of whole tiles around a box."""
         if not box:
             return box
         (x, y), left, top = self._tile, box.left // self._tile[0], box.top // self._tile[1]
         return pygame.Rect(left * x, top * y, (-(-box.right // x) - left) * x, (-(-box.bottom // y) - top) * y)
 
     def _resize(self, surface: pygame.Surface, box: pygame.Rect) -> NDArray[np.uint8]:
-        """A box of whole tiles as pixels of a frame, with its top up."""
+        """Resize a box of whole tiles to pixels of a frame, with its top up."""
         counts = box.w // self._tile[0], box.h // self._tile[1]
         size = counts[0] * self._resized_tile[0], counts[1] * self._resized_tile[1]
         resized = pygame.transform.smoothscale(surface.subsurface(box), size)
@@ -235,12 +235,12 @@ class _MountainCar:
         _polygon(surface, [(x, top), (x, top - 10 * s), (x + 25 * s, top - 5 * s)], (204, 204, 0))
 
     def _place(self, position: Any) -> tuple[Any, Any]:
-        """Column and row of the track at a position, in the position's dtype."""
+        """Find column and row of the track at a position, in the position's dtype."""
         return (position - -1.2) * self._per_unit, (np.sin(3 * position) * 0.45 + 0.55) * self._per_unit
 
 
 class _Photo:
-    """Mountain car about as a photograph would show it: a car, a flag and mountains."""
+    """Paints mountain car about as a photograph would show it: a car, a flag and mountains."""
 
     def __init__(self, scale: int) -> None:
         self._scale = scale
@@ -269,14 +269,14 @@ class _Photo:
         pass  # the car passes in front of the flag
 
     def _pose(self, state: NDArray[np.float64]) -> tuple[float, float, float]:
-        """Column and row of the sprite's centre, and the car's angle."""
+        """Find column and row of the sprite's centre, and the car's angle."""
         x, y, angle = _place_car((float(np.clip(state[0], -2.1, 1.5)) + 1.2) / 0.003)  # outside the frame beyond
         up = CAR_SIZE[1] / 2 - AXLE_HEIGHT
         return (x - up * math.sin(angle)) * self._scale, (y + up * math.cos(angle)) * self._scale, angle
 
 
 def _place_car(x: float) -> tuple[float, float, float]:
-    """A car at x with both wheels on the track: x and y midway between its axles, and its angle in radians."""
+    """Place a car at x with both wheels on the track: x and y midway between its axles, and its angle in radians."""
     half = WHEELBASE / 2
     for _ in range(4):
         (x0, x1), (y0, y1) = _axles(x, half)
@@ -286,7 +286,7 @@ def _place_car(x: float) -> tuple[float, float, float]:
 
 
 def _axles(x: float, half: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The x and the y of the axles of wheels that touch the track at x - half and x + half."""
+    """Find the x and the y of the axles of wheels that touch the track at x - half and x + half."""
     contacts = (x - half, x + half)
     phases = [3 * (contact * 0.003 - 1.2) for contact in contacts]
     slopes = [1.35 * math.cos(phase) for phase in phases]

@@ -18,7 +18,7 @@ CameraFields = Mapping[str, Any]
 
 
 class PhysicsScene:
-    """An environment of dm_control's (through Shimmy), unwrapped, as one that has the model and data of its physics."""
+    """Gives an unwrapped environment of dm_control's (through Shimmy) the model and data of its physics."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -46,7 +46,7 @@ def find_scene(env: gym.Env[Any, Any]) -> Any:
 
 
 def find_drawer(scene: Any) -> Any:
-    """The object whose `render` draws a scene of `find_scene`."""
+    """Find the object whose `render` draws a scene of `find_scene`."""
     return scene.physics if isinstance(scene, PhysicsScene) else scene.mujoco_renderer
 
 
@@ -59,14 +59,14 @@ def own_size(scene: Any) -> tuple[int, int]:
 
 
 def find_look(scene: Any) -> tuple[Mapping[int, bool] | None, int]:
-    """The visual options and the maximum number of geoms that an environment renders with."""
+    """Find the visual options and the maximum number of geoms that an environment renders with."""
     if isinstance(scene, PhysicsScene):
         return None, 10_000
     return scene.mujoco_renderer._vopt, scene.mujoco_renderer.max_geom
 
 
 def find_camera(scene: Any) -> mujoco.MjvCamera:
-    """The camera that an environment renders with: of a `MujocoRenderer`, its `camera_id` and `default_cam_config`.
+    """Find the camera that an environment uses: of a `MujocoRenderer`, its `camera_id` and `default_cam_config`.
 
     What these leave open, Gymnasium takes from the state of the first call of `render`. Before that call it is taken
     from the initial pose, so that the frame of a state does not depend on earlier ones: see `pin_camera`.
@@ -92,7 +92,7 @@ def pin_camera(scene: Any) -> None:
 
 
 def _initial_camera(scene: Any) -> dict[str, Any]:
-    """The camera configuration of a `MujocoRenderer`; what it leaves open is taken from the initial pose."""
+    """Read the camera configuration of a `MujocoRenderer`; what it leaves open is taken from the initial pose."""
     data = mujoco.MjData(scene.model)
     data.qpos[:] = scene.init_qpos if isinstance(scene, MujocoEnv) else scene.model.qpos0
     mujoco.mj_kinematics(scene.model, data)
@@ -101,7 +101,7 @@ def _initial_camera(scene: Any) -> dict[str, Any]:
 
 
 def find_viewer(renderer: Any) -> Any:
-    """The viewer of an environment's `mujoco_renderer` that renders its arrays; None before the first frame."""
+    """Find the viewer of an environment's `mujoco_renderer` that renders its arrays; None before the first frame."""
     return getattr(renderer, "_viewers", {}).get("rgb_array")
 
 
@@ -115,7 +115,7 @@ def discard_viewer(renderer: MujocoRenderer) -> None:
 
 
 def camera_type(renderer: Any) -> mujoco.mjtCamera:
-    """The type of camera that Gymnasium chooses at every frame: a camera of the model, or a free one."""
+    """Tell the type of camera that Gymnasium chooses at every frame: a camera of the model, or a free one."""
     return TYPES["free" if renderer.camera_id == -1 else "fixed"]
 
 

@@ -55,7 +55,7 @@ class MuJoCoRenderer:
         self._canvas: _Canvas | None = None
 
     def capture(self, env: gym.Env[Any, Any]) -> NDArray[np.float64]:
-        """The state of a `MujocoEnv`, float64 (state_size,)."""
+        """Capture the state of a `MujocoEnv`, float64 (state_size,)."""
         data: mujoco.MjData = env.unwrapped.data  # pyright: ignore[reportAttributeAccessIssue]
         return np.concatenate((data.qpos, data.mocap_pos.ravel(), data.mocap_quat.ravel(), data.act))
 
@@ -71,7 +71,7 @@ class MuJoCoRenderer:
         return self._copy(*render_size(self.height, self.width), self._cameras)
 
     def from_cameras(self, camera: Cameras) -> "MuJoCoRenderer":
-        """This renderer with other cameras; named sets turn its first one. A ValueError if one does not exist."""
+        """Make this renderer with other cameras; named sets turn its first one. A ValueError if one does not exist."""
         return self._copy(self.height, self.width, make_cameras(self._model, camera, self._cameras[0]))
 
     def _copy(self, height: int, width: int, cameras: Sequence[mujoco.MjvCamera]) -> "MuJoCoRenderer":
@@ -189,7 +189,7 @@ class _Canvas:
 
 
 def pose(model: mujoco.MjModel, data: mujoco.MjData) -> None:
-    """The part of `mj_forward` that affects rendering."""
+    """Run the part of `mj_forward` that affects rendering."""
     mujoco.mj_kinematics(model, data)
     mujoco.mj_comPos(model, data)
     mujoco.mj_camlight(model, data)
@@ -198,7 +198,7 @@ def pose(model: mujoco.MjModel, data: mujoco.MjData) -> None:
 
 
 def make_options(visual_options: Mapping[int, bool]) -> mujoco.MjvOption:
-    """MuJoCo's default options, with some flags set."""
+    """Make MuJoCo's default options, with some flags set."""
     options = mujoco.MjvOption()
     for flag, value in visual_options.items():
         options.flags[flag] = value

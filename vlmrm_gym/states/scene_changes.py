@@ -39,7 +39,7 @@ _RENDERER_SETTINGS = ("vis.quality.", "vis.global_.offwidth", "vis.global_.offhe
 
 
 def camera_field(number: int, name: str) -> str:
-    """The name that a camera's field has in scene changes."""
+    """Name a camera's field as scene changes do."""
     return f"{CAMERA_FIELD}{number}.{name}"
 
 
@@ -80,13 +80,13 @@ class SceneUpdate:
 
     @classmethod
     def between(cls, number: int, before: SceneChange | None, now: SceneChange | None) -> "SceneUpdate":
-        """The update from one scene change to the next; None is no change."""
+        """Compute the update from one scene change to the next; None is no change."""
         old, new = before or SceneChange(), now or SceneChange()
         fields = {name: value for name, value in new.fields.items() if old.fields.get(name) is not value}
         return cls(number, fields, frozenset(old.fields) - frozenset(new.fields), new.frame)
 
     def apply(self, before: SceneChange | None) -> SceneChange | None:
-        """The scene change after this update."""
+        """Apply this update to a scene change."""
         kept = {name: value for name, value in (before or SceneChange()).fields.items() if name not in self.restored}
         fields = kept | dict(self.fields)
         return SceneChange(fields, self.frame) if fields or self.frame is not None else None
@@ -108,7 +108,7 @@ def pack_changes(changes: Sequence[SceneChange | None]) -> dict[str, NDArray[Any
 
 
 def unpack_changes(arrays: Mapping[str, NDArray[Any]]) -> list[SceneChange | None]:
-    """The scene changes that `pack_changes` packed. States share the values that they shared then."""
+    """Unpack the scene changes that `pack_changes` packed. States share the values that they shared then."""
     values = {name: array if array.ndim else array.item() for name, array in arrays.items()}
     changes: list[SceneChange | None] = []
     for fields in parse_json(str(arrays["table"])):
@@ -155,7 +155,7 @@ def same_sizes(model: "mujoco.MjModel", other: "mujoco.MjModel") -> bool:
 
 
 def field_names(model: "mujoco.MjModel") -> list[str]:
-    """Names of all fields that can affect a frame; nested ones as paths, such as `vis.headlight.ambient`."""
+    """List the names of all fields that can affect a frame; nested ones as paths, such as `vis.headlight.ambient`."""
     names = [name for name in dir(model) if name.startswith(DRAWN) and isinstance(getattr(model, name), np.ndarray)]
     nested = [*_numbers_in(model.vis, "vis"), *_numbers_in(model.stat, "stat")]
     if model.ntendon:
@@ -164,7 +164,7 @@ def field_names(model: "mujoco.MjModel") -> list[str]:
 
 
 def _numbers_in(structure: Any, path: str) -> Iterator[str]:
-    """Paths of all numbers and arrays in a nested MuJoCo structure."""
+    """List the paths of all numbers and arrays in a nested MuJoCo structure."""
     for name in dir(structure):
         value = None if name.startswith("_") else getattr(structure, name)
         if isinstance(value, int | float | np.ndarray):
@@ -174,7 +174,7 @@ def _numbers_in(structure: Any, path: str) -> Iterator[str]:
 
 
 def get_field(owner: Any, name: str) -> Any:
-    """The value of a field of a model or a camera: a number, or an array that is a view of MuJoCo's memory."""
+    """Get the value of a field of a model or a camera: a number, or an array that is a view of MuJoCo's memory."""
     return reduce(getattr, name.split("."), owner)
 
 
@@ -200,7 +200,7 @@ def same_value(value: Any, other: Any) -> bool:
 
 
 def frozen_copy(value: Any) -> Any:
-    """A read-only copy of a field's value."""
+    """Make a read-only copy of a field's value."""
     if isinstance(value, np.ndarray):
         value = value.copy()
         value.flags.writeable = False
@@ -233,7 +233,7 @@ class AppliedChanges:
         return upload
 
     def _find(self, name: str) -> tuple[Any, str]:
-        """The object that has the field, and the field's path in it."""
+        """Find the object that has the field, and the field's path in it."""
         if not name.startswith(CAMERA_FIELD):
             return self._model, name
         _, number, path = name.split(".", 2)

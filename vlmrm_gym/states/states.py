@@ -61,11 +61,11 @@ class EnvRenderer(Renderer, Protocol):
     """A renderer made for an environment: it can also read the environment's state."""
 
     def capture(self, env: gym.Env[Any, Any]) -> NDArray[Any]:
-        """The current state of the environment, a copy: what determines its frame in this renderer's scene."""
+        """Copy the current state of the environment: what determines its frame in this renderer's scene."""
         ...
 
     def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> "EnvRenderer":
-        """This renderer at another size: `render_size` maps its (height, width), in pixels, to the new one."""
+        """Make this renderer at another size: `render_size` maps its (height, width), in pixels, to the new one."""
         ...
 
     def is_equivalent(self, other: "Renderer") -> bool:
@@ -89,7 +89,7 @@ class States:
         return len(self.rows if self.clips is None else self.clips)
 
     def __getitem__(self, index: slice | NDArray[Any]) -> "States":
-        """The states of a slice, of a bool mask (B,), or of their numbers, int64 (N,)."""
+        """Select the states of a slice, of a bool mask (B,), or of their numbers, int64 (N,)."""
         if self.clips is None:
             return self._rows(index)
         used, clips = np.unique(self.clips[index], return_inverse=True)
@@ -108,7 +108,7 @@ class States:
         return self if self.clips is None else self._rows(self.clips.reshape(len(self), -1)[:, -1])
 
     def gather(self, frames: NDArray[np.uint8], index: slice) -> NDArray[np.uint8]:
-        """The frames of some states, (B, ...), or their clips, (B, F, ...), from the frames of all rows, (N, ...)."""
+        """Gather the frames of states, (B, ...), or their clips, (B, F, ...), from the frames of all rows, (N, ...)."""
         return frames[index if self.clips is None else self.clips[index]]
 
     @classmethod
@@ -176,7 +176,7 @@ class StateList:
 
 
 def check_states(states: ArrayLike, size: int) -> NDArray[np.float64]:
-    """States as float64 (B, size); a ValueError for another shape, a NaN or an infinity."""
+    """Check states, and return them as float64 (B, size); a ValueError for another shape, a NaN or an infinity."""
     checked = np.asarray(states, dtype=np.float64)
     if checked.ndim != 2 or checked.shape[1] != size:
         raise ValueError(f"`states` must have the shape (B, {size}). Received {checked.shape}.")
@@ -187,5 +187,5 @@ def check_states(states: ArrayLike, size: int) -> NDArray[np.float64]:
 
 
 def side_by_side(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The views of each state in one picture: uint8 (B, V, H, W, 3) to (B, H, V * W, 3); (B, H, W, 3) unchanged."""
+    """Join the views of each state: uint8 (B, V, H, W, 3) to (B, H, V * W, 3); (B, H, W, 3) unchanged."""
     return frames if frames.ndim == 4 else np.concatenate(list(frames.swapaxes(0, 1)), axis=2)

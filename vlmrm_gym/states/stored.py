@@ -14,18 +14,18 @@ class FrameStore:
     """Keeps the frames that an environment renders: a state is a frame, uint8 (H, W, 3)."""
 
     def capture(self, env: gym.Env[Any, Any]) -> NDArray[np.uint8]:
-        """A copy of the environment's current frame."""
+        """Copy the environment's current frame."""
         return check_frame(env.render()).copy()
 
     def render(self, states: ArrayLike, changes: Sequence[SceneChange | None] | None = None) -> NDArray[np.uint8]:
-        """The frames themselves; see `Renderer.render`. `changes` is ignored: a stored frame has no scene."""
+        """Return the frames themselves; see `Renderer.render`. `changes` is ignored: a stored frame has no scene."""
         frames = np.asarray(states)
         if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != np.uint8:
             raise ValueError(f"`states` must be uint8 (B, H, W, 3). Received {frames.dtype} {frames.shape}.")
         return frames
 
     def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> "FrameStore":
-        """This renderer: frames are stored at the environment's own size."""
+        """Return this renderer: frames are stored at the environment's own size."""
         return self
 
     def is_equivalent(self, other: object) -> bool:
@@ -37,7 +37,7 @@ class FrameStore:
 
 
 def check_frame(rendered: object) -> NDArray[np.uint8]:
-    """The result of `render()` as an array; a ValueError unless it is uint8 (H, W, 3)."""
+    """Check the result of `render()`, and return it as an array; a ValueError unless it is uint8 (H, W, 3)."""
     frame = np.asarray(rendered)
     if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
         hint = " Scale to 0..255 and convert." if frame.dtype.kind == "f" else ""
@@ -46,7 +46,7 @@ def check_frame(rendered: object) -> NDArray[np.uint8]:
 
 
 def resize(frame: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """A frame, uint8 (H, W, 3), in another size: each pixel the mean of its area; interpolated if it is larger."""
+    """Resize a frame, uint8 (H, W, 3): each pixel the mean of its area; interpolated if it is larger."""
     from PIL import Image  # not needed for what is drawn from states
 
     is_larger = height > frame.shape[0] or width > frame.shape[1]

@@ -116,7 +116,7 @@ class VectorCapture:
             self._check_frames = False
 
     def render(self) -> Any:
-        """The frames as the model sees them, but at the environments' own size: a tuple of uint8 (H, V * W, 3)."""
+        """Render what the model sees, but at the environments' own size: a tuple of uint8 (H, V * W, 3)."""
         if self._shared_view is None:
             return self._env.render()
         return tuple(self._shared_view.draw(self._base.states, self._shared_changes()))
@@ -139,7 +139,7 @@ class VectorCapture:
         self._num_updates = [0] * self._env.num_envs
 
     def capture(self, expected: Mask, infos: dict[str, Any]) -> tuple[States, dict[str, Any]]:
-        """The states that a step led to, and its infos without them.
+        """Capture the states that a step led to, and its infos without them.
 
         `expected`, bool (num_envs,), is where there is one: not where the step only resets. States are undefined
         elsewhere. A RuntimeError if a wrapper dropped states or scene updates.
@@ -181,7 +181,7 @@ class VectorCapture:
         return None if change is None else [change] * self._env.num_envs
 
     def _take_states(self, infos: dict[str, Any]) -> tuple[dict[str, Any], Any, Any]:
-        """The infos without states and scene updates; the states, (num_envs, ...); where they are set, (num_envs,)."""
+        """Take states out of infos: the other infos; the states, (num_envs, ...); where they are set, (num_envs,)."""
         for i in np.flatnonzero(infos.get(f"_{SCENE_UPDATE_KEY}", ())).tolist():
             update: SceneUpdate = infos[SCENE_UPDATE_KEY][i]
             if update.number != self._num_updates[i]:
@@ -197,7 +197,7 @@ class VectorCapture:
         return rest, infos.get(STATE_KEY), infos.get(f"_{STATE_KEY}")
 
     def _call(self, name: str, *args: Any) -> Sequence[Any]:
-        """An attribute of every environment; if it is a method, its result."""
+        """Get an attribute of every environment; of a method, its result."""
         if not self._views:
             return self._base.call(name, *args)
         attributes = (getattr(view, name) for view in self._views)
@@ -225,7 +225,7 @@ def _wrap(env: gym.Env[Any, Any], camera: Any, quality: Quality) -> CaptureState
 def as_vector_env(
     env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]], mode: AutoresetMode | None
 ) -> VectorEnv[Any, Any, Any]:
-    """A vector environment as it is, or a `SyncVectorEnv` of a list of functions, which resets as `mode` says.
+    """Return a vector environment as it is, or a `SyncVectorEnv` of a list of functions, which resets as `mode` says.
 
     If this raises, the environments that the functions made are closed.
     """

@@ -218,10 +218,10 @@ def make_renderer(env: gym.Env[Any, Any], *, camera: Any = None, quality: Qualit
     `cameras.make_cameras`; None: the environment's own) and `quality` (see `MuJoCoRenderer`) are for MuJoCo only.
     """
     check_choice("quality", quality, QUALITIES)
-    base: Any = env.unwrapped
+    own: Any = env.unwrapped
     scene, cameras = _find_scene(env), None if camera is None else choose_cameras(env, camera)
     if camera is not None and cameras is None:
-        received = f"Received {short_repr(camera)} for {base}, which has one view. Leave it out."
+        received = f"Received {short_repr(camera)} for {own}, which has one view. Leave it out."
         raise ValueError(f"`camera` is for MuJoCo environments. {received}")
     if scene is not None:
         from vlmrm_gym.states.env_viewers import find_camera, find_look, own_size
@@ -234,9 +234,9 @@ def make_renderer(env: gym.Env[Any, Any], *, camera: Any = None, quality: Qualit
         return FrameStore()
     from vlmrm_gym.states.classic_control import CartPoleRenderer, MountainCarRenderer
 
-    if isinstance(base, CartPoleEnv):
-        return CartPoleRenderer(base.screen_height, base.screen_width)
-    return MountainCarRenderer(base.screen_height, base.screen_width, textured=getattr(base, "textured", False))
+    if isinstance(own, CartPoleEnv):
+        return CartPoleRenderer(own.screen_height, own.screen_width)
+    return MountainCarRenderer(own.screen_height, own.screen_width, textured=getattr(own, "textured", False))
 
 
 def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:

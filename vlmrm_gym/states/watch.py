@@ -75,7 +75,7 @@ class ModelWatch:
         self._change: SceneChange | None = None
 
     def change(self, *, after_reset: bool) -> SceneChange | None:
-        """The difference now; None without one. Returns the same object until something changes."""
+        """Compute the difference now; None without one. Returns the same object until something changes."""
         memory = [part.tobytes() for part in self._memory]
         samples = [array.take(indices).tobytes() for array, indices in self._samples]
         large = (after_reset and self._large_changed()) or samples != self._last_samples
@@ -101,13 +101,13 @@ class ModelWatch:
 
 
 def _large_arrays(model: mujoco.MjModel) -> dict[str, NDArray[Any]]:
-    """The fields that are too large to be compared at every step, by name, flat."""
+    """Find the fields that are too large to be compared at every step, by name, flat."""
     names = (name for name in field_names(model) if name.startswith(LARGE))
     return {name: array for name in names if (array := getattr(model, name).reshape(-1)).nbytes > _MAX_GAP}
 
 
 def small_memory(model: mujoco.MjModel) -> list[NDArray[np.uint8]]:
-    """The memory of all other fields that can affect a frame, as few blocks, which do not keep the model alive.
+    """View the memory of all other fields that can affect a frame, as few blocks, which do not keep the model alive.
 
     MuJoCo allocates the arrays of a model side by side, and keeps visual settings and statistics in the struct itself.
     """
@@ -128,7 +128,7 @@ def small_memory(model: mujoco.MjModel) -> list[NDArray[np.uint8]]:
 
 
 def data_memory(data: mujoco.MjData) -> NDArray[np.uint8]:
-    """The memory of what the next step and observations read, which does not keep the data alive."""
+    """View the memory of what the next step and observations read, which does not keep the data alive."""
     # MuJoCo allocates the arrays of fixed size as one block; these are its first and its last.
     start = _address(data.qpos)
     return _memory(start, _address(data.cfrc_ext) + data.cfrc_ext.nbytes - start)
@@ -169,7 +169,7 @@ class Watch(ABC):
 
     @abstractmethod
     def camera(self) -> Mapping[str, Any]:
-        """The fields of the camera now. The same object until one changes."""
+        """Get the fields of the camera now. The same object until one changes."""
 
     def shows_state(self) -> bool:
         """Tell whether state, model and camera determine the environment's frame, drawn by its present code."""
@@ -187,7 +187,7 @@ class Watch(ABC):
             self._env.render()
 
     def render(self, height: int, width: int, cameras: Sequence[Mapping[str, Any]] | None) -> NDArray[np.uint8]:
-        """The environment's own frame, uint8 (height, width, 3), or those of V > 1 `cameras`, (V, height, width, 3)."""
+        """Render the environment's frame, uint8 (height, width, 3), or those of V > 1 `cameras`, (V, ...)."""
         rendered = [render_own(self._env)] if cameras is None else render_views(self._env, cameras)
         frames = np.stack([resize(check_frame(frame), height, width) for frame in rendered])
         return frames if len(frames) > 1 else frames[0]
@@ -299,7 +299,7 @@ def _viewer_is_gymnasiums(renderer: Any) -> bool:
 
 
 def _render_methods(env: gym.Env[Any, Any], scene: Any) -> list[Any]:
-    """The functions that render: of the environment, of its scene and of what draws it."""
+    """Find the functions that render: of the environment, of its scene and of what draws it."""
     renders = (env.unwrapped.render, getattr(scene, "render", None), find_drawer(scene).render)
     return [getattr(render, "__func__", render) for render in renders]
 

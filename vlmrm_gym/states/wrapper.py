@@ -97,7 +97,7 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
         self._view.pin_camera()
 
     def render(self) -> Any:
-        """The current frame, drawn as the model sees it but at the environment's own size: uint8 (H, W, 3)."""
+        """Render the current frame, as the model sees it but at the environment's own size: uint8 (H, W, 3)."""
         return self._view.render()
 
     def close(self) -> None:
@@ -107,6 +107,6 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class AutoCaptureState(CaptureState):
-    """A `CaptureState` that `VLMRewardVectorEnv` adds. The camera is pinned by `pin_camera`, not on construction."""
+    """The `CaptureState` that `VLMRewardVectorEnv` adds. The camera is pinned by `pin_camera`, not on construction."""
 
     _pin = False

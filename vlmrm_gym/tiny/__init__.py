@@ -29,7 +29,7 @@ OUT_OF_DOMAIN = (
 
 
 def load(dtype: torch.dtype) -> tuple[Network, Tokenizer, dict[str, Any]]:
-    """The network, its tokenizer, and its preprocessing in open_clip's terms."""
+    """Load the network, its tokenizer, and its preprocessing in open_clip's terms."""
     network = make_network(load_file(FOLDER / "open_clip_model.safetensors"), dtype)
     scenes.observe(network)
     config = json.loads((FOLDER / "open_clip_config.json").read_text())
@@ -38,7 +38,7 @@ def load(dtype: torch.dtype) -> tuple[Network, Tokenizer, dict[str, Any]]:
 
 @cache
 def _anchors() -> dict[str, torch.Tensor]:
-    """Embeddings of renders of each training scene in many states: unit vectors, float32 (N, D), by scene."""
+    """Load the embeddings of renders of each training scene in many states: unit vectors, float32 (N, D), by scene."""
     return {name: vectors.float() for name, vectors in load_file(ANCHORS).items()}
 
 

@@ -30,7 +30,7 @@ class Bottleneck(nn.Module):
         self.downsample = nn.Sequential(OrderedDict(zip(("-1", "0", "1"), shortcut, strict=True)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Float (B, C, H, W) to (B, 4 * width, H / stride, W / stride)."""
+        """Map float (B, C, H, W) to (B, 4 * width, H / stride, W / stride)."""
         out = self.bn1(self.conv1(x)).relu_()
         out = self.bn2(self.conv2(out)).relu_()
         out = self.bn3(self.conv3(self.avgpool(out)))
@@ -48,7 +48,7 @@ class AttentionPool(nn.Module):
         self.num_heads = heads
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Float (B, C, H, W) to (B, output_dim)."""
+        """Map float (B, C, H, W) to (B, output_dim)."""
         x = x.flatten(2).permute(2, 0, 1)  # (HW, B, C)
         x = torch.cat([x.mean(dim=0, keepdim=True), x])
         x = x + self.positional_embedding[:, None, :].to(x.dtype)
@@ -77,7 +77,7 @@ class AttentionPool(nn.Module):
 
 
 class ImageTower(nn.Module):
-    """Images to embeddings."""
+    """Maps images to embeddings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class ImageTower(nn.Module):
         self.attnpool = AttentionPool(IMAGE_SIZE // 32, 32 * width, IMAGE_HEADS, EMBED_DIM)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Float (B, 3, 96, 96) to (B, D)."""
+        """Map float (B, 3, 96, 96) to (B, D)."""
         x = self.bn1(self.conv1(x)).relu_()
         x = self.bn2(self.conv2(x)).relu_()
         x = F.avg_pool2d(self.bn3(self.conv3(x)).relu_(), 2)
@@ -104,7 +104,7 @@ class LayerNorm(nn.LayerNorm):
     """Computes in float32 in every precision."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Float (..., C) to the same."""
+        """Map float (..., C) to the same."""
         return super().forward(input.float()).to(input.dtype)
 
 
@@ -119,7 +119,7 @@ class TextBlock(nn.Module):
         self.mlp = nn.Sequential(OrderedDict(zip(("c_fc", "gelu", "c_proj"), layers, strict=True)))
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Float (B, T, C) to the same."""
+        """Map float (B, T, C) to the same."""
         normal = self.ln_1(x)
         x = x + self.attn(normal, normal, normal, need_weights=False, attn_mask=mask)[0]
         return x + self.mlp(self.ln_2(x))
@@ -133,7 +133,7 @@ class TextTransformer(nn.Module):
         self.resblocks = nn.ModuleList(TextBlock() for _ in range(TEXT_LAYERS))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Float (B, T, C) to the same."""
+        """Map float (B, T, C) to the same."""
         mask = torch.full((CONTEXT_LENGTH, CONTEXT_LENGTH), -torch.inf, dtype=x.dtype, device=x.device).triu(1)
         for block in self.resblocks:
             x = block(x, mask)
@@ -154,11 +154,11 @@ class Network(nn.Module):
         self.logit_scale = nn.Parameter(torch.empty(()))
 
     def encode_image(self, images: torch.Tensor) -> torch.Tensor:
-        """Embeddings of images: float (B, 3, 96, 96) to (B, D)."""
+        """Encode images: float (B, 3, 96, 96) to (B, D)."""
         return self.visual(images)
 
     def encode_text(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Embeddings of texts: int64 (B, 77) to float (B, D)."""
+        """Encode texts: int64 (B, 77) to float (B, D)."""
         dtype = self.text_projection.dtype
         x = self.token_embedding(tokens).to(dtype) + self.positional_embedding.to(dtype)
         x = self.ln_final(self.transformer(x))
@@ -167,7 +167,7 @@ class Network(nn.Module):
 
 
 def make_network(weights: dict[str, torch.Tensor], dtype: torch.dtype) -> Network:
-    """The network with these weights; layers with matrices compute in `dtype`, the others in float32."""
+    """Make the network with these weights; layers with matrices compute in `dtype`, the others in float32."""
     with torch.random.fork_rng(devices=()):  # the initial weights, replaced below, take no numbers from the user's
         network = Network()
     wanted = {name: tensor.dtype for name, tensor in network.state_dict().items()}

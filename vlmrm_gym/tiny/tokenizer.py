@@ -22,7 +22,7 @@ _WORDS = regex.compile(
 
 
 class Tokenizer:
-    """Texts to tokens."""
+    """Maps texts to tokens."""
 
     context_length = CONTEXT_LENGTH
 
@@ -39,7 +39,7 @@ class Tokenizer:
         self._ranks = {pair: rank for rank, pair in enumerate(pairs)}
 
     def __call__(self, texts: Sequence[str]) -> torch.Tensor:
-        """Tokens of texts, with start and end tokens, and zeros after them: int64 (len(texts), 77)."""
+        """Encode texts as tokens, with start and end tokens, and zeros after them: int64 (len(texts), 77)."""
         tokens = torch.zeros(len(texts), CONTEXT_LENGTH, dtype=torch.long)
         start, end = (self._ids[special] for special in _SPECIAL)
         for row, text in zip(tokens, texts, strict=True):
@@ -48,7 +48,7 @@ class Tokenizer:
         return tokens
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of a text, without start and end tokens."""
+        """Encode a text as tokens, without start and end tokens."""
         clean = " ".join(html.unescape(html.unescape(ftfy.fix_text(text))).split()).lower()
         words = ("".join(self._characters[byte] for byte in word.encode()) for word in _WORDS.findall(clean))
         return [self._ids[symbol] for word in words for symbol in self._split(word)]
@@ -73,7 +73,7 @@ class Tokenizer:
 
 
 def _byte_characters() -> dict[int, str]:
-    """A printable character for each byte: itself if it is one, else one from 256 on."""
+    """Map each byte to a printable character: itself if it is one, else one from 256 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {**{byte: chr(byte) for byte in printable}, **{byte: chr(256 + n) for n, byte in enumerate(others)}}

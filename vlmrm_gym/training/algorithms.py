@@ -52,13 +52,13 @@ _NOISES = ("NormalActionNoise", "OrnsteinUhlenbeckActionNoise", "ActionRepeatNoi
 
 
 def algorithm_class(name: str) -> "type[BaseAlgorithm]":
-    """The algorithm's class."""
+    """Find the algorithm's class."""
     return getattr(import_module(ALGORITHMS[name].library), name)
 
 
 @cache
 def parameters(name: str) -> Mapping[str, inspect.Parameter]:
-    """The keys of `rl` that are keyword arguments of an algorithm."""
+    """List the keys of `rl` that are keyword arguments of an algorithm."""
     arguments = dict(inspect.signature(algorithm_class(name)).parameters)
     if ALGORITHMS[name].on_policy:
         arguments |= {key: arguments.pop(called) for key, called in _ON_POLICY_NAMES.items() if called in arguments}
@@ -67,7 +67,7 @@ def parameters(name: str) -> Mapping[str, inspect.Parameter]:
 
 
 def find_setting(rl: RLConfig, key: str) -> Any:
-    """The value of a keyword argument, else the algorithm's own default; None if it has no such parameter."""
+    """Find the value of a keyword argument, else the algorithm's own default; None if it has no such parameter."""
     assert rl.algorithm is not None
     default = parameters(rl.algorithm).get(key)
     return rl.arguments.get(key, None if default is None else default.default)

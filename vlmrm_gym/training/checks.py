@@ -117,7 +117,7 @@ def complete(config: Config) -> Config:
 
 
 def find_specification(config: Config) -> RewardSpec | None:
-    """The specification of the reward; None for ground_truth. Raises what `resolve_reward` raises."""
+    """Find the specification of the reward; None for ground_truth. Raises what `resolve_reward` raises."""
     if config.reward.name == "ground_truth":
         return None
     options = config.reward_with_task_prompts.arguments()

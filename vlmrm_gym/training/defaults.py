@@ -64,7 +64,7 @@ def _read_traits(id: str, env_kwargs: str) -> Traits:
 
 
 def with_defaults(config: Config) -> Config:
-    """The configuration with defaults filled in for its environment and algorithm.
+    """Fill in the defaults of a configuration for its environment and algorithm.
 
     Keys of `rl` stay away if the algorithm lacks the parameter or uses Stable-Baselines3's default. Raises a ValueError
     if the environment has no time limit and none is given, and what `read_traits` raises.

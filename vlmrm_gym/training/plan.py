@@ -14,7 +14,7 @@ from vlmrm_gym.training.defaults import first_round, read_traits
 
 
 def plan_training(config: Config) -> Mapping[str, str]:
-    """The plan of a training with this configuration, which has its defaults filled in, line by line."""
+    """Describe the plan of a training with this configuration, which has its defaults filled in, line by line."""
     rl, reward = config.rl, config.reward
     assert rl.algorithm
     assert rl.n_steps

@@ -98,7 +98,7 @@ class Learning:
         atomic_write(self._folder.path / BEST[2], episodes.save)
 
     def mean_return(self) -> float | None:
-        """The mean return of the episodes of the best policy by the newest head; None if there are none yet."""
+        """Compute the mean return of the episodes of the best policy by the newest head; None if there are none yet."""
         if not (path := self._folder.path / BEST[2]).exists():
             return None
         kept = EpisodeLog.of([])

@@ -103,7 +103,7 @@ def restart(model: BaseAlgorithm, envs: ResumableVecEnv, seed: int) -> list[dict
 
 
 def counters(model: BaseAlgorithm) -> dict[str, float]:
-    """The counters of an algorithm, for a checkpoint."""
+    """Read the counters of an algorithm, for a checkpoint."""
     return {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)}
 
 

@@ -99,7 +99,7 @@ class RunFolder:
         return dict(sorted((int(folder.name), folder) for folder in folders if folder.name.isdecimal()))
 
     def newest_checkpoint(self) -> Path | None:
-        """The checkpoint to resume from; None if there is none and training can start from the beginning.
+        """Find the checkpoint to resume from; None if there is none and training can start from the beginning.
 
         Raises a RunError if it is damaged, or there are results without one, which starting again would overwrite.
         """
@@ -191,7 +191,7 @@ class RunFolder:
                 raise
 
     def metrics(self) -> list[dict[str, float]]:
-        """The lines of metrics.csv without damaged ones, such as a last line cut off by a crash."""
+        """Read the lines of metrics.csv without damaged ones, such as a last line cut off by a crash."""
         if not self._metrics.exists():
             return []
         rows, names = [], self._columns()
@@ -210,7 +210,7 @@ class RunFolder:
         return self.path / "metrics.csv"
 
     def policy(self, which: str) -> Path:
-        """The file of a policy: "best" (else the last, if too few episodes were scored), "last" or a step."""
+        """Find the file of a policy: "best" (else the last, if too few episodes were scored), "last" or a step."""
         every = {str(step): folder / "model.zip" for step, folder in self.checkpoints.items()}
         if (best := self.path / "best.zip").is_file():
             every["best"] = best

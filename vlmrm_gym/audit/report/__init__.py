@@ -12,7 +12,7 @@ def write_report(report: Report, path: Path) -> None:
 
 
 def render(report: Report) -> str:
-    """The report as HTML."""
+    """Render the report as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     from vlmrm_gym.audit import summary as words
