@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # With the oldest versions: worlds, states and scoring, without Ray.
-OLDEST := tests/envs tests/states tests/scoring tests/test_vector.py tests/test_wrappers.py \
+OLDEST := tests/tasks tests/states tests/scoring tests/envs/test_vector.py tests/envs/test_wrappers.py \
 	--ignore-glob "tests/scoring/test_ray*"
 # One file at a time on each of at most four cores; the processes share the cores, so torch takes one in each.
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
@@ -78,7 +78,7 @@ build: opengl install  ## the wheel, and a smoke test of it in a fresh environme
 		env = gym.make('vlmrm_gym:VLMRM/$$world'); env.reset(seed=0); print(env.step(env.action_space.sample())[1])" || exit 1; done
 	rm -rf build/smoke
 
-tiny: install  ## train another bundled model from scratch, in place of vlmrm_gym/tiny
+tiny: install  ## train another bundled model from scratch, in place of vlmrm_gym/rewards/tiny
 	$(BIN)/python -m bundled_model.train
 	$(BIN)/python -m bundled_model.scenes
 

@@ -18,8 +18,8 @@ import tyro
 from torch.utils.flop_counter import FlopCounterMode
 
 import vlmrm_gym  # noqa: F401 (registers the IDs)
-from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.config_file import read_config_file
+from vlmrm_gym.tools.train.config import Config
+from vlmrm_gym.tools.train.config_file import read_config_file
 
 HALF, SINGLE = 2, 4
 """Bytes of a float16 and a float32."""

@@ -27,7 +27,8 @@ import torch
 import tyro
 from tqdm import tqdm
 
-from vlmrm_gym import CLIPReward, tiny
+from vlmrm_gym import CLIPReward
+from vlmrm_gym.rewards import tiny
 
 PROMPT, BASELINE = "pole vertically upright on top of the cart", "pole and cart"
 

@@ -70,7 +70,7 @@ from fps_stages import (
     whole_episodes,
 )
 
-from vlmrm_gym._util.cpu import usable_cores
+from vlmrm_gym._util.system import usable_cores
 from vlmrm_gym._util.validation import check_choice, check_integer, check_positive_integer
 from vlmrm_gym.tasks import TASKS
 

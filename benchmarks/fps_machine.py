@@ -11,8 +11,7 @@ from fps_stages import Args, record
 from stubs import DrawOnly
 
 import vlmrm_gym
-from vlmrm_gym._util.cpu import usable_cores
-from vlmrm_gym._util.versions import read_commit
+from vlmrm_gym._util.system import read_commit, usable_cores
 from vlmrm_gym.states import States
 
 

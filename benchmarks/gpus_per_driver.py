@@ -38,7 +38,7 @@ def flops(architecture: str) -> float:
 
 def physics_cpu(num_envs: int = 16, steps: int = 100) -> float:
     """CPU seconds of the driver per million humanoid steps."""
-    from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
+    from vlmrm_gym.tasks.humanoid_vector import HumanoidVectorEnv
 
     envs = HumanoidVectorEnv(num_envs, task="stand")
     envs.action_space.seed(0)

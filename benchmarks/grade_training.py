@@ -19,8 +19,8 @@ from gymnasium.wrappers import TimeLimit
 from stable_baselines3 import SAC
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from vlmrm_gym.envs.humanoid import Humanoid
 from vlmrm_gym.tasks import REGISTERED
+from vlmrm_gym.tasks.humanoid import Humanoid
 
 EPISODE_LENGTH = 100
 WINDOWS = {100: 100, 300: 50, 1_000: 50}

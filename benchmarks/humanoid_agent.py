@@ -18,13 +18,12 @@ import numpy as np
 import tyro
 
 import vlmrm_gym
-from vlmrm_gym.envs import humanoid_success
-from vlmrm_gym.envs.humanoid import textured_model
-from vlmrm_gym.envs.humanoid_body import Body, plain_model
-from vlmrm_gym.envs.humanoid_poses import TASK_POSES, pose
-from vlmrm_gym.metrics import auc
+from vlmrm_gym.data.metrics import auc
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
-from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA
+from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA, humanoid_success
+from vlmrm_gym.tasks.humanoid import textured_model
+from vlmrm_gym.tasks.humanoid_body import Body, plain_model
+from vlmrm_gym.tasks.humanoid_poses import TASK_POSES, pose
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from bundled_model.agent_states import sac_continuous, visited

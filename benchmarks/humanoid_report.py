@@ -24,7 +24,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA
+from vlmrm_gym.tasks.humanoid_success import SUCCESS_CRITERIA
 
 VIEWS = {
     ("paper", None): "front",

@@ -31,10 +31,10 @@ import torch
 import tyro
 from tqdm import tqdm
 
-from vlmrm_gym._util.versions import read_commit
-from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA
-from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
+from vlmrm_gym._util.system import read_commit
 from vlmrm_gym.states.cameras import VIEW_SETS
+from vlmrm_gym.tasks.humanoid_success import SUCCESS_CRITERIA
+from vlmrm_gym.tasks.humanoid_vector import HumanoidVectorEnv
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import sac_continuous

@@ -3,7 +3,7 @@
     python benchmarks/physics.py
 
 The three alternate in one process (apart from the workers of `AsyncVectorEnv`); figures are medians over the rounds.
-Their observations are bitwise equal (`tests/envs/test_humanoid_vector.py`). The last row is the CPU overhead of
+Their observations are bitwise equal (`tests/tasks/test_humanoid_vector.py`). The last row is the CPU overhead of
 detecting changes of the MuJoCo model while capturing states, measured with and without it in alternation.
 """
 
@@ -15,9 +15,9 @@ import tyro
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from vlmrm_gym.envs.humanoid import Humanoid
-from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
 from vlmrm_gym.states import StateView
+from vlmrm_gym.tasks.humanoid import Humanoid
+from vlmrm_gym.tasks.humanoid_vector import HumanoidVectorEnv
 
 
 def make_one() -> TimeLimit:

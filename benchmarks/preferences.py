@@ -50,10 +50,10 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 
 import vlmrm_gym
-from vlmrm_gym._util.versions import read_commit
-from vlmrm_gym.preferences import Answer, EndpointLabeler, GroundTruthLabeler, Pair, PreferenceLearner
-from vlmrm_gym.preferences.pictures import write_round
-from vlmrm_gym.registration import find_task, make_vector_env
+from vlmrm_gym._util.system import read_commit
+from vlmrm_gym.envs.make import find_task, make_vector_env
+from vlmrm_gym.learning import Answer, EndpointLabeler, GroundTruthLabeler, Pair, PreferenceLearner
+from vlmrm_gym.learning.pictures import write_round
 from vlmrm_gym.sb3 import DeferredReplayBuffer, PreferenceCallback, make_vec_env
 
 Rows = Literal["round", "training", "endpoint"]

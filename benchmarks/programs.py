@@ -17,9 +17,9 @@ import tyro
 from numpy.typing import NDArray
 
 from vlmrm_gym import CLIP, Program
-from vlmrm_gym.programs.episodes import gather
-from vlmrm_gym.programs.execution import ProgramReward
+from vlmrm_gym.rewards.program.execution import ProgramReward
 from vlmrm_gym.tasks import REGISTERED
+from vlmrm_gym.tools.program.episodes import gather
 
 SOURCE = "def reward(frame):\n    return frame[0, 0, 0] / 255"
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 import vlmrm_gym  # CLIPReward is looked up lazily: the environments' processes need no torch
 from vlmrm_gym._util.validation import check_positive_integer
-from vlmrm_gym.envs.humanoid import Humanoid
 from vlmrm_gym.tasks import PAPER_CAMERA
+from vlmrm_gym.tasks.humanoid import Humanoid
 
 SIZE = 480
 """Height and width of the frames, in pixels: Gymnasium's default and the paper's."""

@@ -3,7 +3,7 @@
     python benchmarks/relabel.py
     python benchmarks/relabel.py --transitions 100_000 --features-dtype float16
 
-Fills the features and task rewards of `vlmrm_gym.replay.ReplayBuffer` with random numbers; no environment is stepped.
+Fills the features and task rewards of `vlmrm_gym.ReplayBuffer` with random numbers; no environment is stepped.
 Heads:
 
 - linear: one matrix product.

@@ -80,7 +80,7 @@ def take_turn(env_id: str, steps: int, core: int, flags: str) -> None:
     import gymnasium as gym
     import sac_continuous
 
-    from vlmrm_gym.replay import ReplayBuffer
+    from vlmrm_gym import ReplayBuffer
 
     names = vars(sac_continuous)
     args = names.get("default_args", names.get("args_for"))(env_id)  # the latter was its name before 0.2.0

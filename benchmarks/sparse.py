@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 import vlmrm_gym  # noqa: F401 (registers the IDs)
-from vlmrm_gym.rollouts import Policy, constant_actions, make_unscored_env, play, random_actions
+from vlmrm_gym import Trajectory
+from vlmrm_gym.data.rollouts import Policy, constant_actions, play, random_actions
 from vlmrm_gym.scoring.select import SparseScoring, interpolate
 from vlmrm_gym.states import StateView
 from vlmrm_gym.tasks import TASKS
-from vlmrm_gym.training.evaluation import run_actions
-from vlmrm_gym.trajectory import Trajectory
+from vlmrm_gym.tools.environments import make_unscored_env
+from vlmrm_gym.tools.train.evaluation import run_actions
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import sac_continuous

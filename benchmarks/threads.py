@@ -78,9 +78,9 @@ def serve(way: str, connection: Any) -> None:
 
 DEMO = """
 import os, runpy, sys, time
-import vlmrm_gym._util.cpu
+import vlmrm_gym._util.system
 if sys.argv.pop(1) != "ours":
-    vlmrm_gym._util.cpu.in_parts = lambda work, batch: [work(batch)]
+    vlmrm_gym._util.system.in_parts = lambda work, batch: [work(batch)]
 begun = time.perf_counter()
 runpy.run_path("examples/dqn_cartpole.py", run_name="__main__")
 print(f"\\n{time.perf_counter() - begun}")

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from vlmrm_gym._util.versions import read_commit
+from vlmrm_gym._util.system import read_commit
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests" / "helpers"))

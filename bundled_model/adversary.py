@@ -1,8 +1,8 @@
 """Humanoid states that fool a reward: states that fail a task and get rewards like those that succeed.
 
-The searches are `bundled_model.evolution` and `vlmrm_gym.audit.search`; here are the humanoid's poses, how they mutate,
-and from where they are looked at. A state is wrong if it fails a condition of success (`humanoid_success`) by more
-than half a unit of its margin; what fails by less is a near miss and does not count.
+The searches are `bundled_model.evolution` and `vlmrm_gym.tools.check.search`; here are the humanoid's poses, how they
+mutate, and from where they are looked at. A state is wrong if it fails a condition of success (`humanoid_success`) by
+more than half a unit of its margin; what fails by less is a near miss and does not count.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from bundled_model.domains import humanoid
 from bundled_model.domains.humanoid_states import LIMBS
 from bundled_model.evolution import evolve
-from vlmrm_gym.audit.search import Failures, search
-from vlmrm_gym.envs.humanoid_body import Body
-from vlmrm_gym.envs.humanoid_poses import near_poses, on_floor
-from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success
-from vlmrm_gym.envs.states import NEAR_MISS, worst_margin
 from vlmrm_gym.rewards.models import Preprocessing
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
+from vlmrm_gym.tasks.humanoid_body import Body
+from vlmrm_gym.tasks.humanoid_poses import near_poses, on_floor
+from vlmrm_gym.tasks.humanoid_success import SUCCESS_CRITERIA, soft_success
+from vlmrm_gym.tasks.known_states import NEAR_MISS, worst_margin
+from vlmrm_gym.tools.check.search import Failures, search
 
 FRONT, SIDE = 180, 90
 """Azimuths of the paper's camera, in front of the robot, and of one at its right."""

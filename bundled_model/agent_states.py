@@ -14,8 +14,8 @@ import torch
 import tyro
 from numpy.typing import NDArray
 
-from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
 from vlmrm_gym.infos import STATE_KEY
+from vlmrm_gym.tasks.humanoid_vector import HumanoidVectorEnv
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import sac_continuous

@@ -20,11 +20,11 @@ import tyro
 from scipy.stats import spearmanr
 
 from bundled_model.domains import humanoid
-from vlmrm_gym.envs.humanoid_success import succeeds
-from vlmrm_gym.metrics import auc, epic_distance
+from vlmrm_gym.data.metrics import auc, epic_distance
 from vlmrm_gym.rewards import models
 from vlmrm_gym.states.classic_control import MountainCarRenderer
 from vlmrm_gym.tasks import HUMANOID_PROMPTS, REGISTERED
+from vlmrm_gym.tasks.humanoid_success import succeeds
 
 AZIMUTHS = (180, 90, 270, 135, 225)
 """Front, side, the other side, and three quarters, in degrees; "minimum" and "mean" are of the first two."""

@@ -27,13 +27,14 @@ from numpy.typing import NDArray
 
 from bundled_model.domains import DOMAINS, humanoid
 from bundled_model.scenes import AROUND, RECORDED_SIZE, SIZES, activations, preprocessings, recorded
+from vlmrm_gym.data.rollouts import constant_actions, play, random_actions
 from vlmrm_gym.rewards.models import Preprocessing
-from vlmrm_gym.rollouts import constant_actions, make_unscored_env, play, random_actions
+from vlmrm_gym.rewards.tiny import scenes
 from vlmrm_gym.states import StateView
 from vlmrm_gym.states.classic_control import CartPoleRenderer, MountainCarRenderer
 from vlmrm_gym.states.states import Renderer
 from vlmrm_gym.tasks import TASKS, Task
-from vlmrm_gym.tiny import scenes
+from vlmrm_gym.tools.environments import make_unscored_env
 
 BEHAVIOURS = ("random", "constant", "goal", "any")
 """Of episodes: random actions, an action constant for ten steps, goal states, and states of the training data."""
@@ -89,7 +90,7 @@ def own_episodes(
     name: str, count: int, rng: np.random.Generator
 ) -> Iterator[tuple[NDArray[np.float64], Renderer, Preprocessing]]:
     """States of each episode, with a renderer that `_distances` closes, and a preprocessing."""
-    tasks = [task for task in TASKS if task.env.startswith(f"vlmrm_gym.envs.{name.replace(' ', '_')}:")]
+    tasks = [task for task in TASKS if task.env.startswith(f"vlmrm_gym.tasks.{name.replace(' ', '_')}:")]
     for i in range(count):
         task, behaviour = tasks[i % len(tasks)], BEHAVIOURS[i // len(tasks) % len(BEHAVIOURS)]
         pixels = int(rng.choice([size for size, _ in SIZES], p=[share for _, share in SIZES]))

@@ -15,9 +15,9 @@ import torch
 import tyro
 
 from bundled_model.adversary import FRONT, SIDE, Views, search_wrong, search_wrong_cma
-from vlmrm_gym.envs.humanoid_poses import true_states
 from vlmrm_gym.rewards import models
 from vlmrm_gym.tasks import HUMANOID_PROMPTS
+from vlmrm_gym.tasks.humanoid_poses import true_states
 
 VIEWS: Mapping[str, tuple[int, ...]] = {"front": (FRONT,), "side": (SIDE,), "minimum": (FRONT, SIDE)}
 """Azimuths of the views; the reward is the minimum over them."""

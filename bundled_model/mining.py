@@ -17,9 +17,9 @@ from bundled_model.adversary import FRONT, SIDE, Encode, Views, mutate, search_w
 from bundled_model.domain import Attributes
 from bundled_model.domains.humanoid import LOOKS, describe, similarity
 from bundled_model.evolution import evolve
-from vlmrm_gym.envs.humanoid_poses import true_states
-from vlmrm_gym.envs.humanoid_success import succeeds
 from vlmrm_gym.rewards.models import Preprocessing
+from vlmrm_gym.tasks.humanoid_poses import true_states
+from vlmrm_gym.tasks.humanoid_success import succeeds
 
 TASK_ATTRIBUTES: Mapping[str, Attributes] = {
     "kneel": (("posture", "kneel"),),

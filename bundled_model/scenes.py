@@ -1,11 +1,12 @@
 """What the bundled model's scenes look like to it, for its warning about frames of other scenes.
 
-    python -m bundled_model.scenes            # writes vlmrm_gym/tiny/scenes.safetensors; measured by evaluate_scenes.py
+    python -m bundled_model.scenes  # writes vlmrm_gym/rewards/tiny/scenes.safetensors; measured by evaluate_scenes.py
 
 Frames of every scene, of any state that an episode may reach, are looked at: the mean and covariance of their
-activations give `vlmrm_gym.tiny.scenes.distance`, in units of the largest distance of these frames times `MARGIN`.
-Cart-pole and mountain car are also looked at in the resize modes that keep the aspect ratio; the humanoid's frames are
-square. Frames of videos, and those of which every second or fourth pixel was taken, have statistics of their own.
+activations give `vlmrm_gym.rewards.tiny.scenes.distance`, in units of the largest distance of these frames times
+`MARGIN`. Cart-pole and mountain car are also looked at in the resize modes that keep the aspect ratio; the humanoid's
+frames are square. Frames of videos, and those of which every second or fourth pixel was taken, have statistics of their
+own.
 """
 
 import tempfile
@@ -25,8 +26,8 @@ from bundled_model.domains import DOMAINS, humanoid
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip import ResizeMode
 from vlmrm_gym.rewards.models import Preprocessing
+from vlmrm_gym.rewards.tiny import scenes
 from vlmrm_gym.states.states import Renderer
-from vlmrm_gym.tiny import scenes
 
 MARGIN = 1.3
 """The limit of what counts as known, in units of the largest distance of the frames that the statistics are made of."""

@@ -33,7 +33,7 @@ from bundled_model.domains import humanoid
 from bundled_model.mining import TASK_ATTRIBUTES, mine
 from bundled_model.optimise import optimise
 from bundled_model.tokens import encode_text, sentence_encoder_vectors
-from vlmrm_gym import tiny
+from vlmrm_gym.rewards import tiny
 from vlmrm_gym.rewards.models import Preprocessing
 
 FOLDER = tiny.ANCHORS.parent

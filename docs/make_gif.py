@@ -9,8 +9,8 @@ import numpy as np
 import tyro
 from PIL import Image
 
-from vlmrm_gym.media.frames import read_layout
-from vlmrm_gym.media.videos import Layout
+from vlmrm_gym.data.frames import read_layout
+from vlmrm_gym.data.videos import Layout
 
 
 @dataclass

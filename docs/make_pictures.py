@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from vlmrm_gym.envs.humanoid import textured_model
-from vlmrm_gym.envs.humanoid_body import plain_model
-from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, TASK_POSES, pose
 from vlmrm_gym.states.classic_control import MountainCarRenderer
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import PAPER_CAMERA
+from vlmrm_gym.tasks.humanoid import textured_model
+from vlmrm_gym.tasks.humanoid_body import plain_model
+from vlmrm_gym.tasks.humanoid_poses import ARMS, LEGS, TASK_POSES, pose
 
 FOLDER = Path(__file__).parent
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from vlmrm_gym.cli.check import check
+from vlmrm_gym.tools.cli.check import check
 
 DOCS = Path(__file__).parent
 SIZES = {"wide": (1280, 2300), "phone": (390, 1500)}

@@ -33,8 +33,8 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 import vlmrm_gym
-from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
-from vlmrm_gym.media.videos import record_video
+from vlmrm_gym.data.statistics import EpisodeStatistics, finished_episodes, play_episodes
+from vlmrm_gym.data.videos import record_video
 
 
 @dataclass

@@ -36,9 +36,10 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 import vlmrm_gym
-from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
-from vlmrm_gym.registration import find_task, make_base_env
-from vlmrm_gym.replay import Batch, ReplayBuffer
+from vlmrm_gym import ReplayBuffer
+from vlmrm_gym.data.replay import Batch
+from vlmrm_gym.data.statistics import EpisodeStatistics, finished_episodes, play_episodes
+from vlmrm_gym.envs.make import find_task, make_base_env
 
 
 @dataclass

@@ -40,10 +40,11 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 import vlmrm_gym
-from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
-from vlmrm_gym.media.videos import record_video
-from vlmrm_gym.registration import find_task, make_env, make_vector_env
-from vlmrm_gym.replay import Batch, ReplayBuffer
+from vlmrm_gym import ReplayBuffer
+from vlmrm_gym.data.replay import Batch
+from vlmrm_gym.data.statistics import EpisodeStatistics, finished_episodes, play_episodes
+from vlmrm_gym.data.videos import record_video
+from vlmrm_gym.envs.make import find_task, make_env, make_vector_env
 
 
 def has_bfloat16() -> bool:

@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parents[1] / "vlmrm_gym"
 def paint() -> Iterator[tuple[str, NDArray[np.uint8]]]:
     """Paths of pictures in the package, and the pictures: uint8 (H, W, 3 or 4)."""
     for texture in (humanoid.sky, humanoid.floor, humanoid.shell, humanoid.limb, humanoid.joint, humanoid.head):
-        yield f"envs/textures/{texture.__name__}.png", texture()
+        yield f"tasks/textures/{texture.__name__}.png", texture()
     yield "states/mountain/background.png", mountain.background(800, 1200)
     yield "states/mountain/car.png", car.car()
 

@@ -18,9 +18,9 @@ import pytest
 from browsing import CHROMIUM
 
 import vlmrm_gym  # noqa: F401  (registers the IDs)
-from vlmrm_gym.envs import CartPole
-from vlmrm_gym.programs.sandbox import is_supported
 from vlmrm_gym.rewards import models
+from vlmrm_gym.rewards.program.sandbox import is_supported
+from vlmrm_gym.tasks.cartpole import CartPole
 
 HELD_OUT_FOLDER = Path(__file__).parent / "bundled_model" / "heldout"
 TASK_PROMPT = "pole vertically upright on top of the cart"
@@ -67,7 +67,7 @@ def make_module(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def _barely_trained(tmp_path_factory):
     """The folder of a run of cart-pole that has barely begun to learn."""
-    from vlmrm_gym.cli import main
+    from vlmrm_gym.tools.cli import main
 
     path = tmp_path_factory.mktemp("runs")
     flags = ["--reward.name", "ground_truth", "--rl.n-steps", "40", "--rl.episode-length", "10"]
@@ -112,10 +112,10 @@ def api_key(monkeypatch):
     """A key in the environment, for clients that ask again soon; no answers are known."""
     from vlm_server import KEY
 
-    from vlmrm_gym.rewards.endpoint_model import _open_scores
+    from vlmrm_gym.rewards.endpoint.model import _open_scores
 
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("vlmrm_gym.endpoint.client.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("vlmrm_gym.rewards.endpoint.client.FIRST_PAUSE", 0.01)
     _open_scores.cache_clear()
 
 

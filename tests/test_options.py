@@ -21,7 +21,7 @@ from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.sb3 import make_vec_env
 from vlmrm_gym.scoring.backends import BACKENDS, LOCAL
 from vlmrm_gym.scoring.options import FileOptions, ScoringOptions, option_fields, read_help
-from vlmrm_gym.training.config_file import read_config
+from vlmrm_gym.tools.train.config_file import read_config
 
 ROOT = Path(__file__).parents[1]
 CARTPOLE = "VLMRM/CartPole-v1"
@@ -145,8 +145,7 @@ def test_every_option_is_declared_in_one_place():
     found = set()
     for path in (ROOT / "vlmrm_gym").rglob("*.py"):
         place = path.relative_to(ROOT / "vlmrm_gym").as_posix()
-        doors = ("cli", "training", "sb3", "vector.py", "wrappers.py", "registration.py")
-        if place.split("/")[0] in doors or place == "scoring/options.py":
+        if place.startswith(("tools/cli/", "tools/train/", "sb3/", "envs/", "scoring/options.py")):
             kinds = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
             found |= {
                 (place, kind.name, node.target.id)
@@ -162,7 +161,7 @@ def test_every_option_is_declared_in_one_place():
             places.setdefault(name, []).append((place, kind))
     assert sorted(places.pop("device")) == [
         ("scoring/options.py", "DeviceOption"),
-        ("training/config.py", "RLConfig"),
+        ("tools/train/config.py", "RLConfig"),
     ]
     assert places.keys() | {"device"} == FileOptions.__dataclass_fields__.keys()
     assert {name: at for name, at in places.items() if len(at) > 1 or at[0][0] != "scoring/options.py"} == {}
@@ -181,10 +180,10 @@ import contextlib, io, inspect
 from functools import partial
 from test_options import for_sb3, make, make_vec, single, vector
 import vlmrm_gym
-from vlmrm_gym.cli.train import configure, main
+from vlmrm_gym.tools.cli.train import configure, main
 from vlmrm_gym.scoring.options import ScoringOptions
-from vlmrm_gym.training.config_file import read_config, to_yaml
-from vlmrm_gym.training.environments import make_envs, make_video_env
+from vlmrm_gym.tools.train.config_file import read_config, to_yaml
+from vlmrm_gym.tools.train.environments import make_envs, make_video_env
 
 seen, of = [], ScoringOptions.of.__func__
 def spy(cls, keywords, *, vector):

@@ -12,15 +12,16 @@ from vlmrm_gym._util import __version__
 from vlmrm_gym.tasks import TASKS, register, register_hints
 
 if TYPE_CHECKING:
-    from vlmrm_gym.episode_log import EpisodeLog
-    from vlmrm_gym.late import Late, read_late
-    from vlmrm_gym.preferences import EndpointLabeler, GroundTruthLabeler, HumanLabeler, PreferenceLearner
-    from vlmrm_gym.replay import ReplayBuffer
+    from vlmrm_gym._util.errors import InputError
+    from vlmrm_gym.data.episode_log import EpisodeLog
+    from vlmrm_gym.data.late import Late, read_late
+    from vlmrm_gym.data.replay import ReplayBuffer
+    from vlmrm_gym.data.trajectory import Trajectory
+    from vlmrm_gym.envs.vector import VLMRewardVectorEnv
+    from vlmrm_gym.envs.wrapper import VLMReward
+    from vlmrm_gym.learning import EndpointLabeler, GroundTruthLabeler, HumanLabeler, PreferenceLearner
     from vlmrm_gym.rewards import CLIP, CLIPReward, Endpoint, Preference, Program, RewardModel, RewardSpec, SequenceHead
     from vlmrm_gym.states import CaptureState
-    from vlmrm_gym.trajectory import Trajectory
-    from vlmrm_gym.vector import VLMRewardVectorEnv
-    from vlmrm_gym.wrappers import VLMReward
 
 __all__ = [
     "CLIP",
@@ -31,6 +32,7 @@ __all__ = [
     "EpisodeLog",
     "GroundTruthLabeler",
     "HumanLabeler",
+    "InputError",
     "Late",
     "Preference",
     "PreferenceLearner",
@@ -51,15 +53,16 @@ for _task in TASKS:
 register_hints()
 
 _LAZY = {
-    "episode_log": ("EpisodeLog",),
-    "late": ("Late", "read_late"),
-    "preferences": ("EndpointLabeler", "GroundTruthLabeler", "HumanLabeler", "PreferenceLearner"),
-    "replay": ("ReplayBuffer",),
+    "_util.errors": ("InputError",),
+    "data.episode_log": ("EpisodeLog",),
+    "data.late": ("Late", "read_late"),
+    "data.replay": ("ReplayBuffer",),
+    "data.trajectory": ("Trajectory",),
+    "envs.vector": ("VLMRewardVectorEnv",),
+    "envs.wrapper": ("VLMReward",),
+    "learning": ("EndpointLabeler", "GroundTruthLabeler", "HumanLabeler", "PreferenceLearner"),
     "rewards": ("CLIP", "CLIPReward", "Endpoint", "Preference", "Program", "RewardModel", "RewardSpec", "SequenceHead"),
     "states": ("CaptureState",),
-    "trajectory": ("Trajectory",),
-    "vector": ("VLMRewardVectorEnv",),
-    "wrappers": ("VLMReward",),
 }
 """Public names by the module that has them."""
 

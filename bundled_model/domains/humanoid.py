@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from bundled_model.domain import SCENE_SIMILARITY, Attributes, Domain
 from bundled_model.domains.humanoid_states import sample_states
 from bundled_model.grammar import expand, merge_grammars, read_grammar
-from vlmrm_gym.envs import humanoid_success as criteria
-from vlmrm_gym.envs.humanoid import textured_model
-from vlmrm_gym.envs.humanoid_body import SIDES, Body, Numbers, plain_model
-from vlmrm_gym.envs.humanoid_success import KNEE_RADIUS, TOUCH, at_least, at_most, soft_success, upright
-from vlmrm_gym.envs.states import worst_margin
 from vlmrm_gym.states import Quality
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import PAPER_CAMERA
+from vlmrm_gym.tasks import humanoid_success as criteria
+from vlmrm_gym.tasks.humanoid import textured_model
+from vlmrm_gym.tasks.humanoid_body import SIDES, Body, Numbers, plain_model
+from vlmrm_gym.tasks.humanoid_success import KNEE_RADIUS, TOUCH, at_least, at_most, soft_success, upright
+from vlmrm_gym.tasks.known_states import worst_margin
 
 GRAMMAR = merge_grammars(
     {slot: choices for slot, choices in read_grammar("common").items() if slot != "is"}, read_grammar("humanoid")

@@ -6,8 +6,8 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.envs.humanoid_body import plain_model
-from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, on_floor, orientation, pose
+from vlmrm_gym.tasks.humanoid_body import plain_model
+from vlmrm_gym.tasks.humanoid_poses import ARMS, LEGS, on_floor, orientation, pose
 
 LIMBS = (slice(10, 14), slice(14, 18), slice(18, 21), slice(21, 24))
 """Where `qpos` keeps the joints of the right leg, the left leg, the right arm and the left arm."""

@@ -7,10 +7,10 @@ import pytest
 from conftest import HELD_OUT_FOLDER, embed, similarities
 
 from bundled_model.domains import humanoid
-from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, succeeds
-from vlmrm_gym.metrics import auc, epic_distance
+from vlmrm_gym.data.metrics import auc, epic_distance
 from vlmrm_gym.rewards import models
 from vlmrm_gym.tasks import HUMANOID_PROMPTS
+from vlmrm_gym.tasks.humanoid_success import SUCCESS_CRITERIA, succeeds
 
 MIN_AUC = dict.fromkeys(SUCCESS_CRITERIA, 0.95) | dict.fromkeys(("hands-on-hips", "arms-crossed", "one-leg"), 0.85)
 HELD_OUT: dict[str, list[str]] = json.loads((HELD_OUT_FOLDER / "tasks.json").read_text())

@@ -5,11 +5,11 @@ import pytest
 
 from bundled_model import adversary
 from bundled_model.adversary import FRONT, SIDE, Views
-from vlmrm_gym.envs.humanoid_body import Body, plain_model
-from vlmrm_gym.envs.humanoid_poses import near_poses, true_states
-from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, succeeds
 from vlmrm_gym.rewards import models
 from vlmrm_gym.tasks import HUMANOID_PROMPTS
+from vlmrm_gym.tasks.humanoid_body import Body, plain_model
+from vlmrm_gym.tasks.humanoid_poses import near_poses, true_states
+from vlmrm_gym.tasks.humanoid_success import SUCCESS_CRITERIA, succeeds
 
 LEEWAY = 0.15
 """By how much a wrong state may still be paid more than the median true one, after a longer search."""

@@ -7,7 +7,7 @@ from conftest import TASK_PROMPT
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.replay import ReplayBuffer
+from vlmrm_gym.data.replay import ReplayBuffer
 from vlmrm_gym.sb3 import make_vec_env
 
 CARTPOLE = "VLMRM/CartPole-v1"

@@ -9,9 +9,9 @@ import pytest
 from reports import full_report
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from vlmrm_gym.cli import main
-from vlmrm_gym.media.videos import save_video
-from vlmrm_gym.training.outputs import TensorBoardWriter
+from vlmrm_gym.data.videos import save_video
+from vlmrm_gym.tools.cli import main
+from vlmrm_gym.tools.train.outputs import TensorBoardWriter
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -105,7 +105,7 @@ def test_a_dataset_on_a_full_disk_goes_on_when_there_is_room(disk, capfd):
 
 def test_the_measures_of_a_check_are_printed_where_its_report_finds_no_room(disk, capfd, monkeypatch):
     """A check can take an hour."""
-    monkeypatch.setattr("vlmrm_gym.audit.pipeline.audit", lambda *_, **__: full_report())
+    monkeypatch.setattr("vlmrm_gym.tools.check.pipeline.audit", lambda *_, **__: full_report())
     disk.resize("4k")
     printed = fail(capfd, "check", "CartPole-v1", "--prompt", "a pole", "--out", disk.path / "check")
     assert "0.930 to 0.970" in printed.out

@@ -9,8 +9,8 @@ from gymnasium.wrappers import TimeLimit
 from reward_models import PixelReward
 
 import vlmrm_gym
-from vlmrm_gym.envs import CartPole
-from vlmrm_gym.replay import ReplayBuffer
+from vlmrm_gym.data.replay import ReplayBuffer
+from vlmrm_gym.tasks.cartpole import CartPole
 
 PAGE = 4096
 

@@ -9,7 +9,7 @@ import pytest
 
 import vlmrm_gym
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.registration import make_vector_env
+from vlmrm_gym.envs.make import make_vector_env
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (240, 320, 3), dtype=np.uint8)
 HUGE = {"pictures": [PICTURE] * 3, "a text": "a" * 100_000, "a mapping": {str(i): PICTURE for i in range(100)}}

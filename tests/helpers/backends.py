@@ -15,7 +15,7 @@ from vlmrm_gym.scoring.backends import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.state_encoder import build_encoder
 from vlmrm_gym.states import States
-from vlmrm_gym.states.stored import FrameStore
+from vlmrm_gym.states.drawing import FrameStore
 
 
 def frames_of(numbers):

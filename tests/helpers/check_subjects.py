@@ -8,8 +8,8 @@ import mujoco
 import numpy as np
 import pytest
 
-from vlmrm_gym.audit import exploits, samples
-from vlmrm_gym.envs import CartPole
+from vlmrm_gym.tasks.cartpole import CartPole
+from vlmrm_gym.tools.check import exploits, samples
 
 
 @contextmanager

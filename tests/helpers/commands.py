@@ -2,7 +2,7 @@
 
 import pytest
 
-from vlmrm_gym.cli import main
+from vlmrm_gym.tools.cli import main
 
 
 def refused(capsys, *arguments):

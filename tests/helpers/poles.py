@@ -4,10 +4,10 @@ import functools
 
 import numpy as np
 
-from vlmrm_gym.envs import CartPole
-from vlmrm_gym.preferences.pairs import Pair
+from vlmrm_gym.data.trajectory import Trajectory
+from vlmrm_gym.learning.pairs import Pair
 from vlmrm_gym.states.states import States
-from vlmrm_gym.trajectory import Trajectory
+from vlmrm_gym.tasks.cartpole import CartPole
 
 PROMPT = "pole vertically upright on top of the cart"
 POLE, AXLE = (202, 152, 101), (129, 132, 203)
@@ -66,7 +66,7 @@ def accuracy(model, pairs: list[Pair]) -> float:
 
 def fit_to(pairs: list[Pair], answers: list[float]):
     """A model whose head is fitted to answers about pairs of single states."""
-    from vlmrm_gym.preferences.fitting import Comparisons, FitOptions, fit
+    from vlmrm_gym.learning.fitting import Comparisons, FitOptions, fit
     from vlmrm_gym.rewards.preference_model import HeadReward, PreferenceHead
 
     model = HeadReward("tiny", device="cpu")

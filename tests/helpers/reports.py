@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from vlmrm_gym.audit.measures import Control, Interval, measure_agreement
-from vlmrm_gym.audit.results import (
+from vlmrm_gym.rewards.clip import CLIP
+from vlmrm_gym.tools.check.measures import Control, Interval, measure_agreement
+from vlmrm_gym.tools.check.results import (
     AdversarialSearch,
     Candidate,
     ContactSheet,
@@ -13,7 +14,6 @@ from vlmrm_gym.audit.results import (
     Measures,
     Report,
 )
-from vlmrm_gym.rewards.clip import CLIP
 
 PROMPT = "a humanoid robot kneeling"
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from vlmrm_gym.rewards.model import RewardModel
-from vlmrm_gym.states.stored import FrameStore
+from vlmrm_gym.states.drawing import FrameStore
 
 
 def same_size(height, width):

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import vlmrm_gym  # noqa: F401  (registers the IDs)
-from vlmrm_gym.replay import ReplayBuffer
+from vlmrm_gym.data.replay import ReplayBuffer
 
 ENVIRONMENTS = {"id": "VLMRM/CartPole-v1", "num_envs": 4, "episode_length": 50}
 SEED = 7

@@ -6,11 +6,10 @@ import numpy as np
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class
-from vlmrm_gym.training.config import Config, LoggingConfig, RewardConfig, RLConfig
-from vlmrm_gym.training.defaults import with_defaults
-from vlmrm_gym.training.run import start
-from vlmrm_gym.training.run_folder import RunFolder
+from vlmrm_gym.tools.train.algorithms import ALGORITHMS, algorithm_class, with_defaults
+from vlmrm_gym.tools.train.config import Config, LoggingConfig, RewardConfig, RLConfig
+from vlmrm_gym.tools.train.run import start
+from vlmrm_gym.tools.train.run_folder import RunFolder
 
 FREQUENCY = 45
 """Checkpoints are due in the middle of episodes, and taken where these end: after 50, 100, 150, 200 and 240 steps."""

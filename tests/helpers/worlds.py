@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
 from gymnasium.utils import EzPickle
 
-from vlmrm_gym.envs.mujoco_states import MuJoCoStates
 from vlmrm_gym.tasks import Task, register
+from vlmrm_gym.tasks.mujoco_states import MuJoCoStates
 
 XML = """
 <mujoco>

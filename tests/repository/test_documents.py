@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
-from vlmrm_gym import cli
-from vlmrm_gym.training.config_file import read_config_file
+from vlmrm_gym.tools import cli
+from vlmrm_gym.tools.train.config_file import read_config_file
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -13,8 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import furl
 
-from vlmrm_gym.envs import MountainCar
 from vlmrm_gym.tasks import MOUNTAIN_CAR_TRAINING, REGISTERED
+from vlmrm_gym.tasks.mountain_car import MountainCar
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -118,8 +118,8 @@ def test_weights_are_fetched_by_a_program_that_names_those_of_the_training():
 
 def configured(arguments, monkeypatch, tmp_path):
     """The configuration with which `vlmrm-gym` begins a training."""
-    from vlmrm_gym import cli
-    from vlmrm_gym.training import run
+    from vlmrm_gym.tools import cli
+    from vlmrm_gym.tools.train import run
 
     started = []
     monkeypatch.setattr(run, "start", lambda config, folder: started.append(config))

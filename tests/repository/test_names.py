@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "vlmrm_gym"
-SHARED = {
-    "Batch",  # `replay.Batch`, which learners sample, and `scoring.scorer.Batch`, which workers score
-    "Episodes",  # `episodes.Episodes`, of vector environments, and `programs.episodes.Episodes`, of a verification
-}
+SHARED: set[str] = set()
 """Names that two classes may have."""
 VAGUE = re.compile(r"(What|Those|As of|One's own)\b")
 """Beginnings that name nothing."""
@@ -18,13 +15,13 @@ UNREAD = {
     "rewards",
     "scoring",
     "sb3",
-    "preferences/pairs.py",
-    "programs/episodes.py",
-    "programs/verify.py",
-    "cli/settings.py",
-    "training/config",
-    "steps.py",
-    "store.py",
+    "learning/pairs.py",
+    "tools/program/episodes.py",
+    "tools/program/verify.py",
+    "tools/cli/settings.py",
+    "tools/train/config",
+    "_util/steps.py",
+    "data/store.py",
 }
 """Files and rooms whose sentences are not checked yet."""
 

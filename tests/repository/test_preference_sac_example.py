@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import preference_sac
 
-from vlmrm_gym.preferences import AnswersFile, GroundTruthLabeler
+from vlmrm_gym.learning import AnswersFile, GroundTruthLabeler
 from vlmrm_gym.tasks import MOUNTAIN_CAR_TRAINING
 
 pytestmark = [

@@ -17,7 +17,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import sac_continuous
 
-from vlmrm_gym.replay import Batch
+from vlmrm_gym.data.replay import Batch
 from vlmrm_gym.tasks import HUMANOID_TRAINING, MOUNTAIN_CAR_TRAINING
 
 pytestmark = [

@@ -105,7 +105,7 @@ def test_everything_public_is_in_the_reference_and_the_guides_are_in_the_search_
     inventory = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="")
     documented = {name for kind in inventory.data if kind.startswith("py:") for name in inventory.data[kind]}
     public = {f"vlmrm_gym.sb3.{name}" for name in vlmrm_gym.sb3.__all__}
-    public |= {"vlmrm_gym.replay.Batch", "vlmrm_gym.rewards.RewardModel"}
+    public |= {"vlmrm_gym.data.replay.Batch", "vlmrm_gym.rewards.RewardModel"}
     assert public - documented == set()
     offered = {name for name in vlmrm_gym.__all__ if not name.startswith("_")}
     assert offered - {name.rpartition(".")[2] for name in documented} == set()  # here, or in their room

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 
-from vlmrm_gym import CLIPReward, EpisodeLog, tiny
+from vlmrm_gym import CLIPReward, EpisodeLog
+from vlmrm_gym.rewards import tiny
 from vlmrm_gym.rewards.clip_model import GoalBaseline
 
 BASELINE = "pole and cart"

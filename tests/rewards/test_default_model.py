@@ -15,16 +15,16 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from huggingface_hub import constants
 
 import vlmrm_gym
-from vlmrm_gym._util.terminal import say_once
-from vlmrm_gym.cli import main
-from vlmrm_gym.envs import CartPole
-from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
+from vlmrm_gym._util.errors import say_once
 from vlmrm_gym.rewards import models
-from vlmrm_gym.rewards.default_model import PUBLISHED, default_model
+from vlmrm_gym.rewards.sources import PUBLISHED, default_model
 from vlmrm_gym.sb3 import make_vec_env
-from vlmrm_gym.training.checks import complete
-from vlmrm_gym.training.config import Config, RewardConfig
-from vlmrm_gym.training.config_file import ConfigError
+from vlmrm_gym.tasks.cartpole import CartPole
+from vlmrm_gym.tasks.humanoid_vector import HumanoidVectorEnv
+from vlmrm_gym.tools.cli import main
+from vlmrm_gym.tools.train.checks import complete
+from vlmrm_gym.tools.train.config import Config, RewardConfig
+from vlmrm_gym.tools.train.config_file import ConfigError
 
 
 def make(id):

@@ -15,9 +15,9 @@ from scipy.stats import spearmanr
 from vlm_server import KEY, body, busy, completion, nearness, read, status
 
 from vlmrm_gym import Endpoint, VLMReward, VLMRewardVectorEnv
-from vlmrm_gym.errors import InputError
+from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.rewards import from_mapping, to_mapping
-from vlmrm_gym.rewards.endpoint_model import _open_scores
+from vlmrm_gym.rewards.endpoint.model import _open_scores
 from vlmrm_gym.states.states import States
 
 ANGLES = np.array([0.5, 80, 22, 41, 33, 60, 12, 28])
@@ -213,7 +213,7 @@ def test_errors_name_the_server_and_what_to_do(server, make, monkeypatch):
         play(make())
     play(make(api_key_env=None, every=STEPS))
     monkeypatch.setitem(sys.modules, "httpcore2", None)
-    monkeypatch.delitem(sys.modules, "vlmrm_gym.endpoint.connection")
+    monkeypatch.delitem(sys.modules, "vlmrm_gym.rewards.endpoint.connection")
     with pytest.raises(DependencyNotInstalled, match=r"vlmrm-gym\[endpoint\]"):
         make().build()
 

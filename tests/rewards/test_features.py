@@ -6,11 +6,11 @@ import pytest
 import torch
 from reward_models import TwoFeatures
 
-from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.rewards.clip_model import GoalBaseline
 from vlmrm_gym.rewards.heads import CombineViews, CurrentHead, ViewsHead, apply_head
 from vlmrm_gym.scoring.state_encoder import StateEncoder
 from vlmrm_gym.states import States
+from vlmrm_gym.tasks.humanoid_body import plain_model
 
 TASK = "VLMRM/CartPole-v1"
 

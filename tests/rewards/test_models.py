@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import BPE
 
-from vlmrm_gym import CLIPReward, tiny
-from vlmrm_gym._util.terminal import say_once
-from vlmrm_gym.rewards import models, sources
+from vlmrm_gym import CLIPReward
+from vlmrm_gym._util.errors import say_once
+from vlmrm_gym.rewards import models, sources, tiny
 
 PROMPT = "a humanoid robot kneeling"
 WEIGHTS, SETTINGS = "open_clip_model.safetensors", "open_clip_config.json"

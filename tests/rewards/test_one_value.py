@@ -13,12 +13,12 @@ import pytest
 
 import vlmrm_gym
 from vlmrm_gym import sb3
-from vlmrm_gym.cli import train
 from vlmrm_gym.rewards import specification
-from vlmrm_gym.training.config import Config, RewardConfig
-from vlmrm_gym.training.config_file import ConfigError
-from vlmrm_gym.training.defaults import with_defaults
-from vlmrm_gym.training.environments import make_video_env
+from vlmrm_gym.tools.cli import train
+from vlmrm_gym.tools.train.algorithms import with_defaults
+from vlmrm_gym.tools.train.config import Config, RewardConfig
+from vlmrm_gym.tools.train.config_file import ConfigError
+from vlmrm_gym.tools.train.environments import make_video_env
 
 PACKAGE = Path(vlmrm_gym.__file__).parent
 
@@ -28,9 +28,9 @@ import gymnasium as gym
 import numpy as np
 import vlmrm_gym
 from vlmrm_gym import CLIP, cli, sb3
-from vlmrm_gym.cli import train
-from vlmrm_gym.training.config_file import ConfigError
-from vlmrm_gym.training.environments import make_video_env
+from vlmrm_gym.tools.cli import train
+from vlmrm_gym.tools.train.config_file import ConfigError
+from vlmrm_gym.tools.train.environments import make_video_env
 
 built = []
 

@@ -16,10 +16,10 @@ from PIL import Image
 
 import vlmrm_gym
 from vlmrm_gym import CLIP
-from vlmrm_gym.cli import main
 from vlmrm_gym.rewards.specification import from_mapping, to_mapping
 from vlmrm_gym.sb3 import make_vec_env
-from vlmrm_gym.training.run_folder import RunFolder
+from vlmrm_gym.tools.cli import main
+from vlmrm_gym.tools.train.run_folder import RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,10 +16,10 @@ from sb3_helpers import off_policy, on_policy
 from stable_baselines3 import DQN, PPO
 
 import vlmrm_gym
-from vlmrm_gym import store
-from vlmrm_gym._util.memory import available_memory
-from vlmrm_gym.episodes import EpisodeStatistics
-from vlmrm_gym.replay import ReplayBuffer
+from vlmrm_gym._util.system import available_memory
+from vlmrm_gym.data import store
+from vlmrm_gym.data.replay import ReplayBuffer
+from vlmrm_gym.data.statistics import EpisodeStatistics
 from vlmrm_gym.rewards.heads import CurrentHead
 from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv, make_vec_env
 from vlmrm_gym.sb3 import replay_buffer as sb3_replay_buffer
@@ -363,8 +363,8 @@ def test_features_that_do_not_fit_into_memory_are_refused(open_run, monkeypatch)
 def test_the_memory_that_is_available_is_that_of_the_machine_or_the_container(tmp_path, monkeypatch):
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:       2000 kB\nMemAvailable:   1000 kB\nHugePages_Total:       0\n")
-    monkeypatch.setattr("vlmrm_gym._util.memory.MEMINFO", meminfo)
-    monkeypatch.setattr("vlmrm_gym._util.memory.CGROUP", tmp_path)
+    monkeypatch.setattr("vlmrm_gym._util.system.MEMINFO", meminfo)
+    monkeypatch.setattr("vlmrm_gym._util.system.CGROUP", tmp_path)
     assert available_memory() == 1_024_000
     (tmp_path / "memory.max").write_text("900000\n")
     (tmp_path / "memory.current").write_text("500000\n")

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from vlmrm_gym.late import Late
+from vlmrm_gym.data.late import Late
+from vlmrm_gym.data.store import TransitionStore
 from vlmrm_gym.rewards.heads import CurrentHead
-from vlmrm_gym.store import TransitionStore
 
 
 def late(versions, number=1.0, reward=None):

@@ -12,9 +12,9 @@ from counting_env import Counting
 
 import vlmrm_gym
 from vlmrm_gym import CLIP, CLIPReward
-from vlmrm_gym.audit.rewards import EncodedRewards
+from vlmrm_gym.rewards.tiny import scenes
 from vlmrm_gym.tasks import TASKS
-from vlmrm_gym.tiny import scenes
+from vlmrm_gym.tools.check.rewards import EncodedRewards
 
 WORDS = "does not know this scene"
 POLE = (202, 152, 101)

@@ -14,7 +14,7 @@ from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
 import vlmrm_gym
-from vlmrm_gym.replay import ReplayBuffer
+from vlmrm_gym.data.replay import ReplayBuffer
 from vlmrm_gym.sb3 import (
     DeferredReplayBuffer,
     DeferredRolloutBuffer,

@@ -7,7 +7,7 @@ from gymnasium.vector import SyncVectorEnv
 
 import vlmrm_gym
 from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv
-from vlmrm_gym.training.environments import TaskRewardVectorEnv
+from vlmrm_gym.tools.train.environments import TaskRewardVectorEnv
 
 
 class Ending(Counting):

@@ -17,7 +17,7 @@ from reward_models import TwoFeatures
 import vlmrm_gym
 from vlmrm_gym import EpisodeLog
 from vlmrm_gym.rewards.model import ClipShape, fixed_size
-from vlmrm_gym.scoring.books import BookRules, EpisodeBooks
+from vlmrm_gym.scoring.books import BookRules, EnvironmentBooks
 from vlmrm_gym.scoring.remote import RemoteScorer
 from vlmrm_gym.scoring.select import SparseScoring
 
@@ -193,7 +193,7 @@ def test_a_newer_head_makes_what_is_delivered_after_it():
 def pend(*parts, **clip):
     """The states of one environment, in parts of so many steps, which end an episode or do not."""
     rules = {"max_bytes": 2**20, "chunk_size": 100, "sparse": SparseScoring(1), "clip": ClipShape(**clip)}
-    books = EpisodeBooks(0, BookRules(**rules, ordered=False, keep_features=False, log=None))
+    books = EnvironmentBooks(0, BookRules(**rules, ordered=False, keep_features=False, log=None))
     numbers = itertools.count()
     for count, ends in parts:
         for _ in range(count):

@@ -10,7 +10,7 @@ import pytest
 from counting_env import Counting
 
 import vlmrm_gym
-from vlmrm_gym.episode_log import EpisodeLog
+from vlmrm_gym.data.episode_log import EpisodeLog
 
 NOTHING = np.zeros(2, dtype=int)
 

@@ -11,7 +11,7 @@ from vlmrm_gym.scoring import ScoringQueue, WorkerDied
 from vlmrm_gym.scoring.scorer import StartedScorers
 from vlmrm_gym.scoring.state_encoder import StateEncoder
 from vlmrm_gym.states import States
-from vlmrm_gym.states.stored import FrameStore
+from vlmrm_gym.states.drawing import FrameStore
 
 
 class Mortal:

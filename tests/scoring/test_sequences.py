@@ -10,7 +10,7 @@ from reward_models import PixelReward
 
 import vlmrm_gym
 from vlmrm_gym import SequenceHead
-from vlmrm_gym.rewards.program_error import ProgramError
+from vlmrm_gym.rewards.program.spec import ProgramError
 
 
 class Gains(SequenceHead):

@@ -9,7 +9,7 @@ from backends import frames_of
 from reward_models import PixelReward, TwoFeatures
 
 from vlmrm_gym.scoring.several import SeveralRewards
-from vlmrm_gym.states.stored import FrameStore
+from vlmrm_gym.states.drawing import FrameStore
 
 
 class Before(PixelReward):

@@ -8,8 +8,8 @@ import numpy as np
 import pygame
 import pytest
 
-from vlmrm_gym.envs.cartpole import CartPole
 from vlmrm_gym.states.classic_control import CartPoleRenderer, MountainCarRenderer
+from vlmrm_gym.tasks.cartpole import CartPole
 
 KINDS = {
     "cart-pole": CartPoleRenderer,

@@ -11,8 +11,8 @@ from PIL import Image
 
 import vlmrm_gym
 from painting.__main__ import paint
-from vlmrm_gym.envs.humanoid import textured_model
 from vlmrm_gym.states.classic_control import PICTURES, MountainCarRenderer
+from vlmrm_gym.tasks.humanoid import textured_model
 
 PACKAGE = Path(vlmrm_gym.__file__).parent
 

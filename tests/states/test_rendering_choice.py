@@ -4,9 +4,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vlmrm_gym.envs import CartPole, MountainCar
 from vlmrm_gym.states import is_drawn_from_states, make_renderer
-from vlmrm_gym.states.stored import FrameStore, resize
+from vlmrm_gym.states.drawing import FrameStore, resize
+from vlmrm_gym.tasks.cartpole import CartPole
+from vlmrm_gym.tasks.mountain_car import MountainCar
 
 
 def made(env_id, **kwargs):

@@ -236,7 +236,7 @@ def test_slack_tendons_and_slider_cranks_are_drawn_as_they_are_then():
 def test_a_vector_with_one_viewer_refuses_to_score_what_it_shows():
     """The viewer of `HumanoidVectorEnv` has no data of its environments."""
     pytest.importorskip("mujoco", minversion="4.0")  # its `mujoco.batch`
-    from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
+    from vlmrm_gym.tasks.humanoid_vector import HumanoidVectorEnv
 
     envs = vlmrm_gym.VLMRewardVectorEnv(HumanoidVectorEnv(2), reward=brightness)
     envs.reset(seed=0)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import vlmrm_gym
-from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.scoring.state_encoder import StateEncoder
@@ -21,6 +20,7 @@ from vlmrm_gym.states import SceneChange, States
 from vlmrm_gym.states.cameras import VIEW_SETS, get_fields, make_camera, make_cameras
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import PAPER_CAMERA
+from vlmrm_gym.tasks.humanoid_body import plain_model
 
 SIDE = {**PAPER_CAMERA, "azimuth": 90.0}
 FRONT_SIDE = [dict(PAPER_CAMERA), SIDE]

@@ -18,8 +18,8 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.validation import short_repr, truncate
-from vlmrm_gym.errors import InputError
 
 MAX_JSON = 2**22
 """Bytes of a JSON file, at most."""

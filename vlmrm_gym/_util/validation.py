@@ -1,8 +1,10 @@
 """Checks of parameters that several public functions share."""
 
+import json
 import math
 import reprlib
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any
 
@@ -238,3 +240,19 @@ def truncate(text: str, max_length: int = 200) -> str:
         return text
     words = text[: max_length - 2].rpartition(" ")[0].rstrip()
     return f"{words if 2 * len(words) >= max_length else text[: max_length - 3]}..."
+
+
+UNAFFECTED = {"affects_answers": False}
+"""Metadata of a dataclass field that changes no answer, such as a port or a budget."""
+
+
+def answer_key(specification: Any, **more: Any) -> str:
+    """JSON of the fields of a dataclass that affect answers, and of `more`."""
+    without = fields_without_effect(specification)
+    affect = {one.name: getattr(specification, one.name) for one in fields(specification) if one.name not in without}
+    return json.dumps({**affect, **more}, sort_keys=True)
+
+
+def fields_without_effect(kind: Any) -> list[str]:
+    """The names of a dataclass's fields that are marked `UNAFFECTED`."""
+    return [one.name for one in fields(kind) if not one.metadata.get("affects_answers", True)]

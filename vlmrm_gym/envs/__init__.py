@@ -1,4 +1,7 @@
-"""The environments: dynamics, appearance and success. Independent of reward models."""
+"""Environments that pay rewards: one, vectors of them, and those of any registered ID."""
 
-from vlmrm_gym.envs.cartpole import CartPole as CartPole
-from vlmrm_gym.envs.mountain_car import MountainCar as MountainCar
+from vlmrm_gym.envs.make import find_task, make_env, make_vector_env
+from vlmrm_gym.envs.vector import VLMRewardVectorEnv
+from vlmrm_gym.envs.wrapper import VLMReward
+
+__all__ = ["VLMReward", "VLMRewardVectorEnv", "find_task", "make_env", "make_vector_env"]

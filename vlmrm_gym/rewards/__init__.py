@@ -4,12 +4,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym.rewards.clip import CLIP
-from vlmrm_gym.rewards.endpoint import Endpoint
+from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.heads import SequenceHead
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.model import RenderSize, RewardModel
 from vlmrm_gym.rewards.own import ImportedReward
-from vlmrm_gym.rewards.program import Program
+from vlmrm_gym.rewards.program.spec import Program
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import from_mapping, to_mapping
 

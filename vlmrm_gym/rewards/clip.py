@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict, get_args
 
 from vlmrm_gym._util.validation import check_choice, check_fraction, check_integer, short_repr
-from vlmrm_gym.rewards.default_model import announced
 from vlmrm_gym.rewards.model import RewardModel
+from vlmrm_gym.rewards.sources import announced
 from vlmrm_gym.rewards.spec import RewardSpec
 
 Prompt = str | Sequence[str]

@@ -7,8 +7,8 @@ from typing import Unpack
 import torch
 import torch.nn.functional as F
 
-from vlmrm_gym import tiny
 from vlmrm_gym._util.validation import short_repr, truncate
+from vlmrm_gym.rewards import tiny
 from vlmrm_gym.rewards.clip import CLIPFields, CLIPKeywords, Prompt
 from vlmrm_gym.rewards.encoder import FrameEncoder
 

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import torch
 
-from vlmrm_gym._util.cpu import in_parts
+from vlmrm_gym._util.system import in_parts
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip import Precision, ResizeMode
-from vlmrm_gym.rewards.default_model import announced, default_model
 from vlmrm_gym.rewards.model import RenderSize, RewardModel
-from vlmrm_gym.tiny.scenes import SceneWatch, distance, newest_activations
+from vlmrm_gym.rewards.sources import announced, default_model
+from vlmrm_gym.rewards.tiny.scenes import SceneWatch, distance, newest_activations
 
 
 class FrameEncoder(RewardModel):

@@ -5,8 +5,8 @@ from typing import Any
 
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards.clip import CLIPFields, Precision, ResizeMode, check_count, check_words, checked, optional
-from vlmrm_gym.rewards.default_model import announced
 from vlmrm_gym.rewards.model import RewardModel
+from vlmrm_gym.rewards.sources import announced
 from vlmrm_gym.rewards.spec import RewardSpec
 
 
@@ -35,7 +35,7 @@ class Preference(RewardSpec):
     """A reward learned from comparisons: which of two states, or segments, is closer to the goal (RL-VLM-F, PEBBLE).
 
     An ensemble of small networks on the features of a frozen image tower, of all views of a state together. Labelers
-    answer the comparisons (`vlmrm_gym.preferences`), while an agent learns: `vlmrm_gym.sb3.PreferenceCallback`. Until
+    answer the comparisons (`vlmrm_gym.learning`), while an agent learns: `vlmrm_gym.sb3.PreferenceCallback`. Until
     there is a first head, rewards are NaN. Vector environments with such a reward return features and remember their
     episodes (`envs.episode_log`) without being asked to.
 

@@ -16,8 +16,7 @@ import torch
 import torch.nn.functional as F
 from gymnasium.error import DependencyNotInstalled
 
-from vlmrm_gym import tiny
-from vlmrm_gym.rewards import sources
+from vlmrm_gym.rewards import sources, tiny
 from vlmrm_gym.rewards.clip import Precision, ResizeMode
 from vlmrm_gym.rewards.devices import resolve_device
 

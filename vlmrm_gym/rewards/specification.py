@@ -12,12 +12,12 @@ from typing import Any, TypeGuard, cast
 from urllib.parse import urlsplit
 
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.endpoint.settings import SAMPLING
 from vlmrm_gym.rewards.clip import CLIP, CLIPFields, Prompt
-from vlmrm_gym.rewards.endpoint import Endpoint
+from vlmrm_gym.rewards.endpoint.settings import SAMPLING
+from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.own import ImportedReward, OwnReward, check_kwargs, find_callable
-from vlmrm_gym.rewards.program import Program
+from vlmrm_gym.rewards.program.spec import Program
 from vlmrm_gym.rewards.spec import RewardSpec
 
 KINDS: Mapping[str, type[Any]] = {

@@ -12,9 +12,9 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from vlmrm_gym._util.validation import check_positive_integer
-from vlmrm_gym.preferences.answers import Schedule, plan_rounds
-from vlmrm_gym.preferences.learner import PreferenceLearner, Round
-from vlmrm_gym.preferences.pictures import write_round
+from vlmrm_gym.learning.answers import Schedule, plan_rounds
+from vlmrm_gym.learning.learner import PreferenceLearner, Round
+from vlmrm_gym.learning.pictures import write_round
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
 
 
@@ -55,7 +55,7 @@ class PreferenceCallback(BaseCallback):
 
     >>> from stable_baselines3 import DQN
     >>> import vlmrm_gym
-    >>> from vlmrm_gym.preferences import GroundTruthLabeler
+    >>> from vlmrm_gym.learning import GroundTruthLabeler
     >>> from vlmrm_gym.sb3 import DeferredReplayBuffer, PreferenceCallback, make_vec_env
     >>> reward = vlmrm_gym.Preference(prompt="pole vertically upright on top of the cart")
     >>> envs = make_vec_env("VLMRM/CartPole-v1", num_envs=2, reward=reward, episode_length=50)
@@ -67,7 +67,7 @@ class PreferenceCallback(BaseCallback):
     >>> envs.close()
 
     Args:
-        labeler: Answers pairs: as for `vlmrm_gym.preferences.labelers.resolve_labeler`.
+        labeler: Answers pairs: as for `vlmrm_gym.learning.labelers.resolve_labeler`.
         every: Steps, over all environments, from one round to the next.
         pairs: Pairs of a round, on average.
         total: Pairs of all rounds.

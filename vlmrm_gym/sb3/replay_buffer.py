@@ -11,11 +11,11 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 
 from vlmrm_gym._util.validation import check_observation_space
-from vlmrm_gym.late import read_late
+from vlmrm_gym.data.late import read_late
+from vlmrm_gym.data.store import FeaturesDtype, TransitionStore, flatten_field
 from vlmrm_gym.rewards.heads import CurrentHead
 from vlmrm_gym.rewards.model import Head
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_n_steps, check_normalization
-from vlmrm_gym.store import FeaturesDtype, TransitionStore, flatten_field
 
 
 class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
@@ -127,7 +127,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         self.pos, self.full = self._late.num_stored % self.buffer_size, self._late.num_stored >= self.buffer_size
 
     def relabel(self, head: Head) -> None:
-        """Make all rewards anew, as `vlmrm_gym.replay.ReplayBuffer.relabel`, by a head such as `envs.envs.head`.
+        """Make all rewards anew, as `vlmrm_gym.ReplayBuffer.relabel`, by a head such as `envs.envs.head`.
 
         The head is not saved, neither with the model nor with the buffer: after loading call this again, unless it was
         not called before.

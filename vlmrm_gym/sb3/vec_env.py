@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
-from vlmrm_gym._util.closing import close_on_error
+from vlmrm_gym._util.errors import close_on_error
+from vlmrm_gym._util.steps import Step, VectorSteps
 from vlmrm_gym._util.validation import check_integer, check_observation_space, check_reward_wrappers, short_repr
-from vlmrm_gym.episodes import Episode, EpisodeBooks
-from vlmrm_gym.late import Late, join_late, read_late
-from vlmrm_gym.registration import find_task, make_vector_env
+from vlmrm_gym.data.late import Late, join_late, read_late
+from vlmrm_gym.data.statistics import Episode, EpisodeBooks
+from vlmrm_gym.data.store import find_featured
+from vlmrm_gym.envs.make import find_task, make_vector_env
 from vlmrm_gym.sb3.checks import check_callers, is_evaluated
-from vlmrm_gym.steps import Step, VectorSteps
-from vlmrm_gym.store import find_featured
 
 
 class VLMVecEnv(VecEnv):

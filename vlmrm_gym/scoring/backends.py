@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vlmrm_gym._util.closing import close_on_error
+from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, ScorerOptions, Timeouts

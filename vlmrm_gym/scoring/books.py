@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.episode_log import EpisodeLog
+from vlmrm_gym.data.episode_log import EpisodeLog
+from vlmrm_gym.data.trajectory import Trajectory
 from vlmrm_gym.rewards.heads import CurrentHead
 from vlmrm_gym.rewards.model import ClipShape, Features, Rewards
 from vlmrm_gym.scoring.requests import EpisodeMemory, Request, transition_keys
 from vlmrm_gym.scoring.select import EpisodeClips, Indices, SparseScoring, interpolate
 from vlmrm_gym.states import SceneChange, StateList, States
-from vlmrm_gym.trajectory import Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Chunk:
 
 
 @dataclass(eq=False)
-class Episode:
+class BookedEpisode:
     """An episode, or its part so far."""
 
     number: int
@@ -89,10 +89,10 @@ class Episode:
 class Scored:
     """Successive transitions of an environment whose features have arrived."""
 
-    parts: Sequence[tuple[Episode, Chunk]]
+    parts: Sequence[tuple[BookedEpisode, Chunk]]
     rewards: Rewards = field(default_factory=lambda: np.empty(0, dtype=np.float32))
     """float32 (T,), once they are made of the features."""
-    carries: dict[Episode, Any] = field(default_factory=dict)
+    carries: dict[BookedEpisode, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return sum(len(chunk) for _, chunk in self.parts)
@@ -128,7 +128,7 @@ class Scored:
         self.rewards = np.concatenate(rewards) + self.concatenate("offsets")
 
 
-class EpisodeBooks:
+class EnvironmentBooks:
     """Turns the states of one environment into requests, and delivers each reward once, oldest first.
 
     The environment has had `num_steps` transitions before, and its first episode here has the number `episode`.
@@ -151,7 +151,7 @@ class EpisodeBooks:
 
     def _begin_episode(self, number: int) -> None:
         first = int(transition_keys(self._env_index, self.num_steps))
-        self._episodes.append(Episode(number, self.num_steps, {first: None} if self._rules.ordered else None))
+        self._episodes.append(BookedEpisode(number, self.num_steps, {first: None} if self._rules.ordered else None))
         self._clips.begin_episode()
 
     @property
@@ -188,7 +188,7 @@ class EpisodeBooks:
         if len(self._offsets) == self._rules.chunk_size or self.nbytes + another > self._rules.max_bytes:
             self.close_chunk()
 
-    def _grow(self, log: EpisodeLog, episode: Episode, nbytes: int) -> None:
+    def _grow(self, log: EpisodeLog, episode: BookedEpisode, nbytes: int) -> None:
         episode.nbytes += nbytes
         log.grow(nbytes)
         if episode.nbytes > log.max_bytes:
@@ -278,7 +278,7 @@ class EpisodeBooks:
                         chunk.features, chunk.chosen = interpolate(chunk.chosen, chunk.features), None
         return None
 
-    def _after(self, episode: Episode, failed: Request) -> list[Request]:
+    def _after(self, episode: BookedEpisode, failed: Request) -> list[Request]:
         """Requests of the states after those of a failed one, which have failed with it if the model is ordered."""
         requests = [chunk.request for chunk in episode.waiting]
         after = requests[requests.index(failed) + 1 :] if self._rules.ordered else []

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.episode_log import EpisodeLog
+from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.infos import read_success
 from vlmrm_gym.rewards.heads import CurrentHead, ViewsHead, check_head
-from vlmrm_gym.scoring.books import BookRules, EpisodeBooks, Scored
+from vlmrm_gym.scoring.books import BookRules, EnvironmentBooks, Scored
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.select import SparseScoring
 from vlmrm_gym.scoring.state_encoder import EncoderInfo
@@ -81,7 +81,7 @@ class RewardDelivery:
             keep_features=keep_features,
             log=log,
         )
-        self._books = [EpisodeBooks(i, self._rules) for i in range(num_envs)]
+        self._books = [EnvironmentBooks(i, self._rules) for i in range(num_envs)]
 
     @property
     def nbytes(self) -> int:
@@ -120,7 +120,7 @@ class RewardDelivery:
         for i, old in enumerate(self._books):
             old.forget()
             # The step that was interrupted may have been recorded.
-            self._books[i] = EpisodeBooks(i, self._rules, num_steps=old.num_steps + 1, episode=old.num_episodes)
+            self._books[i] = EnvironmentBooks(i, self._rules, num_steps=old.num_steps + 1, episode=old.num_episodes)
         self._failure, self.is_interrupted = None, False
 
     def _end_episodes(self, mask: Mask) -> None:
@@ -156,7 +156,7 @@ class RewardDelivery:
         """The infos of `_deliver` for finished episodes. An exception of scoring is kept for the next call."""
         with self._changing():
             self._collect(keep_newest=self._num_nonblocking_episodes)
-            return self._deliver(self._pay(EpisodeBooks.scored_episode))
+            return self._deliver(self._pay(EnvironmentBooks.scored_episode))
 
     def flush(self) -> dict[str, Any]:
         """Wait for all rewards: infos with those of unfinished episodes too.
@@ -173,7 +173,7 @@ class RewardDelivery:
         for books in self._books:
             books.close_chunk()
         self._collect(keep_newest=0)
-        return self._pay(EpisodeBooks.scored_so_far) if self._failure is None else {}
+        return self._pay(EnvironmentBooks.scored_so_far) if self._failure is None else {}
 
     def _collect(self, *, keep_newest: int) -> None:
         """Submit all closed chunks, and collect what has been scored of them."""
@@ -183,7 +183,7 @@ class RewardDelivery:
         for books in self._books:
             self._failure = books.collect(keep_newest=keep_newest) or self._failure
 
-    def _pay(self, find: Callable[[EpisodeBooks], Scored | None]) -> dict[int, Scored]:
+    def _pay(self, find: Callable[[EnvironmentBooks], Scored | None]) -> dict[int, Scored]:
         """Find what is scored of each environment, and make its rewards. An exception of the head is kept."""
         found = {i: scored for i, books in enumerate(self._books) if (scored := find(books)) is not None}
         if len(found) > 1 and not self.head.looks_at_sequences and self._pay_together(found):

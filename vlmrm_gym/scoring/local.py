@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.rewards.model import Features
 from vlmrm_gym.scoring.backends import choose_devices
-from vlmrm_gym.scoring.requests import Batch
+from vlmrm_gym.scoring.requests import StateBatch
 from vlmrm_gym.scoring.scorer import ScorerOptions, StartedScorers
 from vlmrm_gym.scoring.state_encoder import Progress, StateEncoder
 from vlmrm_gym.states import Renderer
@@ -40,7 +40,7 @@ class LocalScorer:
         self._encoder, self._renderer, self._progress = encoder, renderer, progress
         self._unanswered: deque[Future[Features]] = deque()
         self._aborted = False
-        self._drawn: queue.SimpleQueue[tuple[NDArray[Any] | BaseException, Batch, Future[Features]] | None]
+        self._drawn: queue.SimpleQueue[tuple[NDArray[Any] | BaseException, StateBatch, Future[Features]] | None]
         self._drawn = queue.SimpleQueue()
         # A daemon thread, unlike an executor's: the interpreter exits without waiting for the current batch.
         self._thread = threading.Thread(target=self._encode, name="vlmrm-encode", daemon=True)
@@ -50,7 +50,7 @@ class LocalScorer:
         """Return at once."""
         return not self._aborted
 
-    def submit(self, batch: Batch) -> Future[Features]:
+    def submit(self, batch: StateBatch) -> Future[Features]:
         """Draw a batch and queue its frames for encoding. The futures complete in the order of the batches."""
         future: Future[Features] = Future()
         try:
@@ -60,7 +60,7 @@ class LocalScorer:
         self._drawn.put((seen, batch, future))
         return future
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: StateBatch) -> None:
         """Draw a batch; `receive` returns its features."""
         self._unanswered.append(self.submit(batch))
 

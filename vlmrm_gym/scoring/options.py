@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any, Literal, TypeVar, cast, get_type_hints
 
 from vlmrm_gym._util.validation import check_flag, check_task_reward_weight, short_repr
-from vlmrm_gym.episode_log import EpisodeLog
+from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.rewards.clip import Check, CLIPFields, check_count, checked, integer, one_of, optional
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.scoring.scorer import Timeouts

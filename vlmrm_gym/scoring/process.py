@@ -13,8 +13,8 @@ from typing import IO, Any
 
 import cloudpickle
 
-from vlmrm_gym._util.closing import close_on_error
-from vlmrm_gym._util.cpu import usable_cores
+from vlmrm_gym._util.errors import close_on_error
+from vlmrm_gym._util.system import usable_cores
 from vlmrm_gym.scoring.backends import choose_devices, worker_env
 from vlmrm_gym.scoring.remote import LOG_TAIL_BYTES, RemoteScorer, finish_start
 from vlmrm_gym.scoring.scorer import ScorerOptions, StartedScorers

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from vlmrm_gym._util.closing import Closable, close_on_error
-from vlmrm_gym._util.cpu import usable_cores
+from vlmrm_gym._util.errors import Closable, close_on_error
+from vlmrm_gym._util.system import usable_cores
 from vlmrm_gym.scoring.backends import thread_env
 from vlmrm_gym.scoring.ray_cluster import Cluster, choose_device, compare_versions, versions
 from vlmrm_gym.scoring.remote import LOG_TAIL_BYTES, TICK, RemoteScorer, finish_start

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 from gymnasium.error import DependencyNotInstalled
 
-import vlmrm_gym
-from vlmrm_gym._util.cpu import usable_cores
+from vlmrm_gym._util import __version__
+from vlmrm_gym._util.system import usable_cores
 from vlmrm_gym.scoring.scorer import ScorerOptions
 
 logger = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ def choose_device(device: str, num_gpus: float) -> str:
 def versions() -> dict[str, str]:
     """Read the local versions of Python, this package, and the packages that rewards depend on."""
     packages = ("mujoco", "numpy", "open_clip_torch", "torch")
-    local = {"Python": platform.python_version(), "vlmrm_gym": vlmrm_gym.__version__}
+    local = {"Python": platform.python_version(), "vlmrm_gym": __version__}
     return local | {package: metadata.version(package) for package in packages}
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from vlmrm_gym._util.closing import Closable
+from vlmrm_gym._util.errors import Closable
 from vlmrm_gym.rewards.model import Features
-from vlmrm_gym.scoring.requests import Batch
+from vlmrm_gym.scoring.requests import StateBatch
 from vlmrm_gym.scoring.scorer import MakeRenderer, StartedScorers, Timeouts, WorkerDied
 from vlmrm_gym.scoring.state_encoder import EncoderInfo
 
@@ -145,7 +145,7 @@ class RemoteScorer:
         self._renderer = renderer
         self._channel.put(renderer)
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: StateBatch) -> None:
         """Submit a batch."""
         self._watchdog.num_sent += 1
         self._channel.put(pickle.dumps((batch.keys, batch.states), protocol=5))

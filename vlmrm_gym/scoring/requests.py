@@ -29,7 +29,7 @@ def transition_keys(env_index: ArrayLike, step_index: ArrayLike) -> Keys:
 
 
 @dataclass(eq=False)
-class Batch:
+class StateBatch:
     """States to encode in one call."""
 
     keys: Keys
@@ -103,7 +103,7 @@ class Request:
         self.end()
         return True
 
-    def whole(self) -> Batch:
+    def whole(self) -> StateBatch:
         """Make one batch of all states."""
         return Dispatch([self.cut(len(self))]).batch
 
@@ -159,8 +159,8 @@ class Dispatch:
     """Workers that died, or stopped, while they had it."""
 
     @cached_property
-    def batch(self) -> Batch:
+    def batch(self) -> StateBatch:
         """What a scorer gets; the same each time, because a feature's last digits depend on its batch."""
         keys = np.concatenate([part.request.keys[part.start : part.stop] for part in self.parts])
         memories = [(len(part), part.request.memory) for part in self.parts if part.request.memory is not None]
-        return Batch(keys, States.concatenate([part.states for part in self.parts]), memories)
+        return StateBatch(keys, States.concatenate([part.states for part in self.parts]), memories)

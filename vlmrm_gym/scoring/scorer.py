@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from vlmrm_gym._util.validation import is_number, short_repr
 from vlmrm_gym.rewards.model import Features
-from vlmrm_gym.scoring.requests import Batch
+from vlmrm_gym.scoring.requests import StateBatch
 from vlmrm_gym.scoring.state_encoder import EncoderInfo, StateEncoder
 from vlmrm_gym.states import Renderer
 
@@ -32,7 +32,7 @@ class Scorer(Protocol):
         """Block until batches can be sent; False if `abort` was called meanwhile."""
         ...
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: StateBatch) -> None:
         """Submit a batch. Never raises: `receive` reports errors."""
         ...
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym._util.closing import close_on_error
+from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym.rewards.heads import CombineViews, advance_head
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import Features, RewardModel

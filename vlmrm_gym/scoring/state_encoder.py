@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.errors import InputError
+from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.rewards.heads import CombineViews, ViewsHead, make_head
 from vlmrm_gym.rewards.model import (
     ClipShape,
@@ -22,8 +22,8 @@ from vlmrm_gym.rewards.model import (
     checked_size,
     encode_frames,
 )
-from vlmrm_gym.rewards.program_error import ProgramError
-from vlmrm_gym.scoring.requests import MAX_STEPS, Batch, Keys
+from vlmrm_gym.rewards.program.spec import ProgramError
+from vlmrm_gym.scoring.requests import MAX_STEPS, Keys, StateBatch
 from vlmrm_gym.states import Renderer
 
 FRAMES_PER_DRAW = 64
@@ -106,7 +106,7 @@ class StateEncoder:
             feature_shape=None if model.feature_size is None else (views, int(model.feature_size)),
         )
 
-    def see(self, batch: Batch, renderer: Renderer, progress: Progress = lambda stage: None) -> NDArray[Any]:
+    def see(self, batch: StateBatch, renderer: Renderer, progress: Progress = lambda stage: None) -> NDArray[Any]:
         """Draw the rows of a batch, N of them: what the model sees of states, frames or their numbers."""
         rows = replace(batch.states, clips=None)
         if self.info.sees_states:
@@ -125,7 +125,7 @@ class StateEncoder:
     def encode(
         self,
         seen: NDArray[Any],
-        batch: Batch,
+        batch: StateBatch,
         begin: Callable[[], object] = lambda: None,
         progress: Progress = lambda stage: None,
     ) -> Features:

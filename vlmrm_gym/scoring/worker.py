@@ -24,7 +24,7 @@ import cloudpickle
 
 from vlmrm_gym.rewards.model import Features
 from vlmrm_gym.scoring.local import LocalScorer
-from vlmrm_gym.scoring.requests import Batch
+from vlmrm_gym.scoring.requests import StateBatch
 from vlmrm_gym.scoring.state_encoder import EncoderInfo, StateEncoder
 
 Reply = Callable[[str, Any], None]
@@ -71,7 +71,7 @@ def serve(receive: Callable[[], Any], reply: Reply) -> None:
 
     scorer = LocalScorer(encoder, receive(), partial(reply, "progress"))
     while True:
-        future = scorer.submit(Batch(*receive()))
+        future = scorer.submit(StateBatch(*receive()))
         reply("drawn", None)
         future.add_done_callback(answer)
 

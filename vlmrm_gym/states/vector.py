@@ -9,12 +9,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
-from vlmrm_gym._util.closing import close_on_error
+from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.validation import find_metadata, find_time_limit, short_repr
 from vlmrm_gym.infos import SCENE_UPDATE_KEY, STATE_KEY
+from vlmrm_gym.states.drawing import FrameStore, check_frame
 from vlmrm_gym.states.scene_changes import SceneChange, SceneUpdate
 from vlmrm_gym.states.states import EnvRenderer, Quality, States
-from vlmrm_gym.states.stored import FrameStore, check_frame
 from vlmrm_gym.states.view import StateView, check_renders
 from vlmrm_gym.states.wrapper import AutoCaptureState, CaptureState
 

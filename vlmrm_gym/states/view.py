@@ -13,9 +13,9 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.validation import check_choice, short_repr
+from vlmrm_gym.states.drawing import FrameStore, check_frame, resize
 from vlmrm_gym.states.scene_changes import SceneChange
 from vlmrm_gym.states.states import QUALITIES, EnvRenderer, Quality, States, side_by_side
-from vlmrm_gym.states.stored import FrameStore, check_frame, resize
 
 # MuJoCo and pygame are imported only where they are needed.
 

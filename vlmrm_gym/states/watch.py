@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from xxhash import xxh3_128_digest
 
 from vlmrm_gym.states.cameras import FIELDS, get_fields
+from vlmrm_gym.states.drawing import check_frame, resize
 from vlmrm_gym.states.env_viewers import (
     PhysicsScene,
     attribute_set,
@@ -30,7 +31,6 @@ from vlmrm_gym.states.env_viewers import (
 )
 from vlmrm_gym.states.mujoco import MuJoCoRenderer, make_options
 from vlmrm_gym.states.scene_changes import DRAWN, LARGE, SceneChange, field_names, frozen_copy, get_field, same_value
-from vlmrm_gym.states.stored import check_frame, resize
 
 _MAX_GAP = 4096
 """Fields with at most this many bytes between them are compared as one block of memory."""

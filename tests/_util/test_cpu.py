@@ -1,0 +1,50 @@
+"""The bundled model on a CPU: threads of torch that encode parts of a batch."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from vlmrm_gym._util.system import usable_cores
+
+SCRIPT = """
+import os, threading, time, warnings
+import numpy as np, torch, vlmrm_gym
+from vlmrm_gym.rewards import encoder
+warnings.simplefilter("ignore")
+
+def in_a_new_thread():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+def cores_in_use(frames):
+    cpu, wall = time.process_time(), time.perf_counter()
+    for _ in range(64):
+        reward(frames)
+    return (time.process_time() - cpu) / (time.perf_counter() - wall)
+
+before = torch.get_num_threads()
+reward = vlmrm_gym.CLIPReward("tiny", prompt="a pole", device="cpu")
+frames = np.random.default_rng(0).integers(0, 256, (37, 72, 108, 3), dtype=np.uint8)
+parts = reward(frames)
+assert (parts == reward(frames)).all(), "the same to the bit"
+assert cores_in_use(frames[:1]) < 1.2, "one frame, one thread, and none that spins"
+assert torch.get_num_threads() == in_a_new_thread() == before > 1, "torch keeps its number of threads"
+if (child := os.fork()) == 0:
+    os._exit(int(not (parts == reward(frames)).all()))
+assert os.waitpid(child, 0)[1] == 0, "a child has no threads of its parent's, and makes its own"
+encoder.in_parts = lambda work, batch: [work(batch)]
+np.testing.assert_allclose(parts, reward(frames), atol=1e-6)
+print("done")
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux") or usable_cores() < 2, reason="needs GNU OpenMP and 2 cores")
+def test_parts_of_a_batch_are_encoded_by_threads_that_do_not_wait_for_each_other():
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True)
+    assert done.stdout == "done\n", done.stdout + done.stderr

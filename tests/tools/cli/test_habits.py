@@ -1,0 +1,267 @@
+"""What holds for every command: where the ID stands, rewards of any kind, usage errors, the overview."""
+
+import csv
+import json
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import gymnasium as gym
+import minari
+import numpy as np
+import pytest
+from check_subjects import few_states
+from conftest import TASK_PROMPT
+from PIL import Image
+
+import vlmrm_gym
+from vlmrm_gym import CLIP
+from vlmrm_gym._util.errors import InputError
+from vlmrm_gym.envs.make import make_base_env
+from vlmrm_gym.rewards import to_mapping
+from vlmrm_gym.rewards.specification import KINDS
+from vlmrm_gym.states import StateView
+from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.tools.cli import COMMANDS, main
+from vlmrm_gym.tools.cli.check import Check, check
+from vlmrm_gym.tools.cli.dataset import Dataset, record_dataset
+from vlmrm_gym.tools.cli.score import score
+from vlmrm_gym.tools.cli.settings import parse
+
+CARTPOLE = "VLMRM/CartPole-v1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Redness:
+    """A kind as this package would have it: the mean of the red channel, times `scale`."""
+
+    scale: float = 1.0
+    kind: str = field(default="redness", init=False)
+
+    def build(self, device="auto"):
+        return Red(self.scale)
+
+
+class Red:
+    batch_size = microbatch_size = 4
+    multi_view = False
+
+    def __init__(self, scale=1.0):
+        self.scale = scale
+
+    def render_size(self, height, width):
+        return height, width
+
+    def __call__(self, frames):
+        return self.scale * frames[..., 0].mean((1, 2)).astype(np.float32)
+
+
+class Steps:
+    """How far the newest frame of a clip of two is from the one before."""
+
+    clip_length = 2
+
+    def __call__(self, clips):
+        return np.abs(np.diff(clips.astype(float), axis=1)).mean((1, 2, 3, 4))
+
+
+class Joint(Red):
+    """Sees all views at once."""
+
+    multi_view = True
+
+    def __call__(self, frames):
+        assert frames.ndim == 5
+        return super().__call__(frames.min(axis=1))
+
+
+class Encoded(Red):
+    """The same, as the head of a feature."""
+
+    __call__ = None
+
+    def encode(self, frames):
+        return Red.__call__(self, frames)[:, None]
+
+    def head(self, features):
+        return features[:, 0, 0]
+
+
+def red(frames, scale=1.0):
+    return scale * frames[..., 0].mean((1, 2))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def smaller():
+    with few_states():
+        yield
+
+
+@pytest.fixture
+def redness(monkeypatch):
+    """The kind, registered by one line."""
+    monkeypatch.setitem(KINDS, "redness", Redness)
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """Pictures whose red is 0, 50 and 200."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number, value in enumerate((0, 50, 200)):
+        Image.new("RGB", (8, 6), (value, 10, 10)).save(folder / f"{number}.png")
+    return folder
+
+
+def scores(folder):
+    with (folder / "rewards.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    return {name: [float(row[number]) for row in rows[1:]] for number, name in enumerate(rows[0]) if number > 2}
+
+
+def test_an_id_comes_first_and_flags_have_one_value_or_several():
+    for arguments, id, values in (
+        (["ID", "--alpha", "0", "0.5", "1"], "ID", {"alpha": (0, 0.5, 1)}),
+        (["ID", "--alpha", "0", "--alpha", "0.5"], "ID", {"alpha": (0, 0.5)}),
+        (["--overwrite", "ID", "--camera", "side", "paper"], "ID", {"camera": ("side", "paper"), "overwrite": True}),
+        (["--seed", "3", "ID", "--prompt", "-1", "a b"], "ID", {"prompt": ("-1", "a b"), "seed": 3}),
+        (["--env", "m:f", "--camera", "side", "paper"], None, {"camera": ("side", "paper"), "env": "m:f"}),
+        (["ID"], "ID", {"alpha": (0.0,), "model": (None,), "prompt": ()}),
+    ):
+        command = parse(Check, "check", arguments)
+        assert command.id == id
+        assert {name: getattr(command, name) for name in values} == values
+    assert parse(Dataset, "dataset", ["--camera", "front-side", CARTPOLE, "--out", "x"]).camera == "front-side"
+
+
+def test_the_overview_has_one_line_a_command(capsys):
+    main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    for name, text in COMMANDS.items():
+        assert [line for line in lines if line.split()[:1] == [name]] == [f"  {name:10}{text}"]
+    main([])
+    assert capsys.readouterr().out.splitlines() == lines
+    main(["--version"])
+    assert capsys.readouterr().out == f"vlmrm-gym {vlmrm_gym.__version__}\n"
+
+
+def test_usage_errors_come_before_slow_imports(tmp_path):
+    """In one process: what one command loads, the next would not load again."""
+    program = (
+        "import json, sys\nfrom vlmrm_gym.tools.cli import main\n"
+        "for arguments in json.loads(sys.argv[1]):\n"
+        "    try:\n        main(arguments)\n    except SystemExit as error:\n        assert error.code == 2\n"
+        "print('loaded', *{name.partition('.')[0] for name in sys.modules})"
+    )
+    refused = {
+        "Did you mean 'check'?": ["chekc"],
+        "high": ["check", CARTPOLE, "--alpha", "high"],
+        "`alpha` must be a number from 0 to 1": ["check", CARTPOLE, "--alpha", "2"],
+        "Did you mean 'VLMRM/CartPole-v1'?": ["check", "VLMRM/CartPole-v2"],
+        "There is no file or folder no.mp4": ["score", "no.mp4", "--prompt", "a"],
+        "`out` must be given": ["dataset", CARTPOLE],
+        "The ID must be one that `vlmrm_gym.tasks.register` knows": ["tasks", "CartPole-v1"],
+    }
+    arguments = json.dumps([*refused.values(), ["--help"]])
+    done = subprocess.run([sys.executable, "-c", program, arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for message in refused:
+        assert message in done.stderr
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "gymnasium" in loaded
+    assert not loaded & {"torch", "open_clip", "stable_baselines3", "mujoco", "minari", "matplotlib", "ray"}
+
+
+def test_a_registered_kind_reaches_the_commands_and_their_help(redness, pictures, tmp_path, capsys):
+    """One class and one line: the way of a new kind."""
+    flags = ["--reward", "redness", "--reward-kwargs", "{scale: 2}"]
+    main(["score", str(pictures), *flags, "--no-video", "--out", str(tmp_path / "scores")])
+    assert scores(tmp_path / "scores") == {"redness": [0, 100, 400]}
+    main(["dataset", CARTPOLE, *flags, "--out", str(tmp_path / "data"), "--episodes", "1", "--steps", "3"])
+    (episode,) = minari.MinariDataset(tmp_path / "data" / "data")
+    with closing(gym.make(CARTPOLE, reward=Redness(scale=2.0))) as env:
+        env.reset(seed=0)
+        np.testing.assert_allclose(episode.rewards, [env.step(action)[1] for action in episode.actions])
+    (kept,) = json.loads((tmp_path / "data" / "settings.json").read_text())["rewards"]
+    assert kept == {"kind": "redness", "scale": 2}
+    main(["check", CARTPOLE, *flags, "--out", str(tmp_path / "check")])
+    assert "redness" in (tmp_path / "check" / "report.html").read_text()
+    capsys.readouterr()
+    main(["train", CARTPOLE, *flags, "--dry-run"])
+    assert "redness, scored by the process that trains" in capsys.readouterr().out
+    for command in ("check", "score", "dataset", "train"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert "redness(scale)" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_rewards_are_named_by_module_file_or_value(redness, pictures, tmp_path):
+    named = score(pictures, reward=f"{__name__}:red", reward_kwargs={"scale": 3}, out=tmp_path / "1", video=False)
+    assert scores(named) == {f"{__name__}:red": [0, 150, 600]}
+    file = tmp_path / "reward.json"
+    file.write_text(json.dumps(to_mapping(Redness(scale=4.0))))
+    filed = score(pictures, reward=[str(file), f"{__name__}:Red", red], out=tmp_path / "2", video=False)
+    assert scores(filed) == {str(file): [0, 200, 800], f"{__name__}:Red": [0, 50, 200], "red": [0, 50, 200]}
+    clips = score(pictures, reward=f"{__name__}:Steps", out=tmp_path / "3", video=False)
+    assert scores(clips) == {f"{__name__}:Steps": pytest.approx([0, 50 / 3, 150 / 3])}
+
+
+def test_a_check_looks_at_the_values_of_any_reward(tmp_path):
+    """Also of one that sees all views at once, and of one with an encoder and a head."""
+    rewards = [f"{__name__}:{name}" for name in ("red", "Joint", "Encoded")]
+    report = check(CARTPOLE, reward=rewards, out=tmp_path / "check")
+    assert {row.candidate.name for row in report.table} == set(rewards)
+    assert report.command.startswith(f"vlmrm_gym.tools.cli.check.check('{CARTPOLE}', reward=['{rewards[0]}', ")
+    first, *others = (row.measures.auc.value for row in report.table)
+    assert others == [first, first]
+    (curve,) = report.landscapes[0].curves.values()
+    env = make_base_env(TASKS[0], 10)
+    with closing(env), closing(StateView(env)) as view:
+        env.reset()
+        states = next(path for path in TASKS[0].make_states().paths() if path.line is None).states
+        np.testing.assert_allclose(curve, red(view.draw(states)), rtol=1e-5)
+    with pytest.raises(InputError, match="`reward` must be of single frames"):
+        check(CARTPOLE, reward=f"{__name__}:Steps", out=tmp_path / "clips")
+
+
+def test_a_file_that_names_code_needs_trust(pictures, tmp_path):
+    file = tmp_path / "reward.json"
+    for number, values in enumerate(({"kind": "import", "path": f"{__name__}:red"}, {"kind": "test_habits:Redness"})):
+        out = tmp_path / str(number)
+        file.write_text(json.dumps(values))
+        with pytest.raises(InputError, match=r"names code that would be run.*pass --trust-code"):
+            score(pictures, reward=str(file), out=out)
+        assert not out.exists()
+        assert scores(score(pictures, reward=str(file), out=out, video=False, trust_code=True))
+
+
+def test_rewards_that_cannot_be_used_end_with_a_sentence(redness, pictures, tmp_path):
+    for settings, message in (
+        ({"reward": "redness", "prompt": "a"}, "`reward` and `prompt` cannot both be passed"),
+        ({"reward": "redness", "reward_kwargs": "{scael: 1}"}, "`scael` is not a field of a reward. Did you mean `sc"),
+        ({"reward": "redness", "reward_kwargs": "{"}, "`reward_kwargs` cannot be read"),
+        ({"reward": "redness", "reward_kwargs": "[1]"}, "`reward_kwargs` must be a mapping"),
+        ({"reward": "rednes"}, "For the kind 'redness' pass"),
+        ({"reward": ["redness", "redness"]}, "Each `reward` must be a different one"),
+        ({"prompt": "a", "reward_kwargs": "{scale: 1}"}, "`reward_kwargs` needs a `reward`"),
+    ):
+        with pytest.raises(InputError, match=message):
+            score(pictures, out=tmp_path / "out", **settings)
+        assert not (tmp_path / "out").exists()
+
+
+def test_prompts_and_models_are_columns_of_a_dataset(tmp_path):
+    """From Python, with values in place of flags; each prompt with each alpha."""
+    settings = {"out": str(tmp_path / "out"), "episodes": 1, "steps": 2}
+    folder = record_dataset(CARTPOLE, prompt=TASK_PROMPT, alpha=[0, 0.5], **settings)
+    kept = json.loads((folder / "settings.json").read_text())
+    assert kept["columns"] == [f"{TASK_PROMPT} (alpha {alpha})" for alpha in (0, 0.5)]
+    (episode,) = minari.MinariDataset(folder / "data")
+    assert episode.infos["prompt_rewards"].shape == (3, 2)
+    spec = CLIP(prompt=TASK_PROMPT)
+    with pytest.raises(InputError, match="has a dataset with another `alpha`"):
+        record_dataset(CARTPOLE, reward=spec, **settings)
+    again = record_dataset(CARTPOLE, reward=spec, overwrite=True, **settings)
+    (alone,) = minari.MinariDataset(again / "data")
+    np.testing.assert_allclose(alone.infos["prompt_rewards"][:, 0], episode.infos["prompt_rewards"][:, 0], atol=1e-6)

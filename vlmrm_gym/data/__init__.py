@@ -1,0 +1,1 @@
+"""Episodes and transitions: what is kept of them, rewards that arrive late, datasets, videos."""

@@ -1,1 +1,0 @@
-"""Datasets of rollouts with rewards, as Minari has them, and their labels."""

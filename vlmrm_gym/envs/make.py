@@ -1,0 +1,254 @@
+"""Entry points that `gym.make` and `gym.make_vec` call for the registered IDs, and environments of any other ID."""
+
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pkgutil import resolve_name
+from typing import Any, Never
+
+import gymnasium as gym
+from gymnasium.core import ActType, ObsType
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import NameNotFound
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import TimeLimit
+
+from vlmrm_gym._util.errors import close_on_error
+from vlmrm_gym._util.validation import check_autoreset_mode, check_positive_integer, short_repr
+from vlmrm_gym.envs.vector import VLMRewardVectorEnv
+from vlmrm_gym.envs.wrapper import VLMReward
+from vlmrm_gym.rewards.clip import Prompt
+from vlmrm_gym.rewards.specification import recorded
+from vlmrm_gym.tasks import REGISTERED, Task
+
+MAX_EPISODE_STEPS_ERROR = (
+    "`max_episode_steps` cannot be passed: the time limit of these environments is `episode_length`. "
+    "Received {steps!r}. Pass episode_length={steps!r}."
+)
+
+
+class _Registered:
+    """An environment of a registered ID. Its spec lists no wrappers: `gym.make(env.spec)` would apply them again."""
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """A reward of one's own kind is in it so that it can be copied, and written as JSON that names its class."""
+        spec: EnvSpec | None = self.unwrapped.spec  # pyright: ignore[reportAttributeAccessIssue]
+        if spec is None or (reward := spec.kwargs.get("reward")) is None:
+            return spec
+        return replace(spec, kwargs={**spec.kwargs, "reward": recorded(reward)})
+
+
+class _RegisteredTask(_Registered, VLMReward[ObsType, ActType]):
+    """A scored environment of a registered ID."""
+
+
+class _RegisteredVectorTask(_Registered, VLMRewardVectorEnv):
+    """A scored vector environment of a registered ID."""
+
+
+def make_task(
+    *, task_id: str, episode_length: int, prompt: Prompt | None = None, render_mode: str | None = None, **kwargs: Any
+) -> gym.Env[Any, Any]:
+    """Entry point of every registered ID: an environment with its time limit and its reward.
+
+    `task_id` is "module:ID" of the record. A `render_mode` of None is "rgb_array", which scoring needs; Gymnasium
+    builds other modes on it. `kwargs` are of `VLMReward` and of the environment class (`textured`, `start_near_goal`).
+    """
+    caller = sys._getframe(1)
+    if caller.f_code is gym.make.__code__ and (steps := caller.f_locals["max_episode_steps"]) is not None:
+        # Gymnasium does not pass it on: it would put a second time limit around the reward.
+        raise ValueError(MAX_EPISODE_STEPS_ERROR.format(steps=steps))
+    task = _get_task(task_id)
+    env = make_base_env(task, episode_length, render_mode, **_split_env_kwargs(task, kwargs))
+    with close_on_error([env]):
+        return _RegisteredTask(env, _drop_task_prompts(task, prompt, kwargs), **kwargs)
+
+
+# Gymnasium reads this from an entry point: it then offers "human" and "rgb_array_list" through wrappers of its own.
+make_task.metadata = {"render_modes": ["rgb_array"]}  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def make_vector_task(
+    *,
+    num_envs: int,
+    task_id: str,
+    episode_length: int,
+    prompt: Prompt | None = None,
+    autoreset_mode: AutoresetMode | str | None = None,
+    render_mode: str | None = None,
+    **kwargs: Any,
+) -> VLMRewardVectorEnv:
+    """Vector entry point of every registered ID: as `make_task`, with keyword arguments of `VLMRewardVectorEnv`."""
+    check_positive_integer("num_envs", num_envs)
+    if "max_episode_steps" in kwargs:
+        raise ValueError(MAX_EPISODE_STEPS_ERROR.format(steps=kwargs["max_episode_steps"]))
+    if render_mode not in (None, "rgb_array"):
+        raise ValueError(f'`render_mode` must be "rgb_array", which is needed for scoring. Received {render_mode!r}.')
+    task = _get_task(task_id)
+    own = {"episode_length": episode_length, "autoreset_mode": autoreset_mode, **_split_env_kwargs(task, kwargs)}
+    envs = make_base_vector_env(task, num_envs, **own)
+    with close_on_error([envs]):
+        return _RegisteredVectorTask(envs, _drop_task_prompts(task, prompt, kwargs), **kwargs)
+
+
+def refuse_unregistered(*, base_id: str, **_: Any) -> Never:
+    """Entry point of "VLMRM/Ant-v5" and its like, see `register_hints`: raises a NameNotFound with the remedy."""
+    raise NameNotFound(
+        f"`id` must be of a task of this package. Received 'VLMRM/{base_id}'. Wrap {base_id}, with a prompt or reward "
+        f'of your own: vlmrm_gym.VLMReward(gym.make("{base_id}", render_mode="rgb_array"), prompt="...").'
+    )
+
+
+def find_task(id: str) -> Task | None:
+    """The record of an ID, with or without its version; None for IDs that `vlmrm_gym.tasks.register` does not know.
+
+    "module:ID" imports the module first.
+    """
+    name = _import_module(id)
+    return next((task for task in REGISTERED.values() if name in (task.id, task.id.rpartition("-v")[0])), None)
+
+
+def find_spec(id: str) -> EnvSpec:
+    """The spec of a registered ID. "module:ID" imports the module first."""
+    return gym.spec(_import_module(id))
+
+
+def _import_module(id: str) -> str:
+    """Import the module of "module:ID"; returns the ID alone."""
+    module, _, name = id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return name
+
+
+def make_env(
+    id: str, *, episode_length: int | None = None, env_kwargs: Mapping[str, Any] | None = None, **kwargs: Any
+) -> gym.Env[Any, Any]:
+    """One environment of any registered ID, scored at every step.
+
+    Args:
+        id: An ID of this package, or of another one whose environments render; "module:ID" imports the module first.
+        episode_length: Steps after which an episode is truncated, instead of the ID's own time limit.
+        env_kwargs: For an ID of another package: keyword arguments of its environment, passed to `gymnasium.make`.
+        kwargs: Keyword arguments of `VLMReward`. For an ID of this package also those of its environment class.
+
+    Raises:
+        ValueError: `env_kwargs` for an ID of this package, or a parameter that `VLMReward` rejects.
+        gymnasium.error.Error: The ID is unknown.
+    """
+    if (task := find_task(id)) is not None:
+        return gym.make(task.id, **_task_kwargs(task, episode_length, env_kwargs), **kwargs)
+    env = make_external_env(id, episode_length, env_kwargs)
+    with close_on_error([env]):
+        return VLMReward(env, **kwargs)
+
+
+def make_vector_env(
+    id: str,
+    num_envs: int,
+    *,
+    autoreset_mode: AutoresetMode | str | None = None,
+    episode_length: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> VectorEnv[Any, Any, Any]:
+    """A scored vector environment of any registered ID.
+
+    The arguments are those of `make_env` and `make_vector_task`; `kwargs` are of `VLMRewardVectorEnv`, and for an ID of
+    this package also of its environment class.
+    """
+    if (task := find_task(id)) is not None:
+        task_kwargs = _task_kwargs(task, episode_length, env_kwargs)
+        return gym.make_vec(task.id, num_envs, autoreset_mode=autoreset_mode, **task_kwargs, **kwargs)
+    check_positive_integer("num_envs", num_envs)
+    make = partial(make_external_env, id, episode_length, env_kwargs)
+    return VLMRewardVectorEnv([make] * num_envs, autoreset_mode=autoreset_mode, **kwargs)
+
+
+def make_external_env(
+    id: str, episode_length: int | None = None, env_kwargs: Mapping[str, Any] | None = None
+) -> gym.Env[Any, Any]:
+    """An environment of another package's ID, with its own reward."""
+    if episode_length is not None:
+        check_positive_integer("episode_length", episode_length)
+    return gym.make(id, render_mode="rgb_array", max_episode_steps=episode_length, **check_env_kwargs(env_kwargs or {}))
+
+
+def check_env_kwargs(env_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the keyword arguments of another package's environment. A ValueError if one is set here."""
+    for name in {"id", "render_mode", "max_episode_steps"} & set(env_kwargs):
+        remedy = "Set `episode_length` instead." if name == "max_episode_steps" else "Leave it out: it is set here."
+        raise ValueError(f"`env_kwargs` cannot have {name!r}. Received {dict(env_kwargs)!r}. {remedy}")
+    return env_kwargs
+
+
+def _task_kwargs(task: Task, episode_length: int | None, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Keyword arguments of `gym.make` for a task of this package."""
+    if env_kwargs:
+        raise ValueError(
+            f"`env_kwargs` is for IDs of other packages. Received {short_repr(env_kwargs)} for {task.id}. "
+            "Pass them as keyword arguments."
+        )
+    return {} if episode_length is None else {"episode_length": episode_length}
+
+
+def make_base_env(
+    task: Task, episode_length: int, render_mode: str | None = None, /, **env_kwargs: Any
+) -> gym.Env[Any, Any]:
+    """An environment of a task with its time limit and its own reward; `env_kwargs` go before the task's own."""
+    check_positive_integer("episode_length", episode_length)
+    make = resolve_name(task.env)
+    return TimeLimit(make(render_mode=render_mode or "rgb_array", **{**task.kwargs, **env_kwargs}), int(episode_length))
+
+
+def make_base_vector_env(
+    task: Task,
+    num_envs: int,
+    /,
+    *,
+    episode_length: int,
+    autoreset_mode: AutoresetMode | str | None = None,
+    **env_kwargs: Any,
+) -> VectorEnv[Any, Any, Any]:
+    """A vector environment of a task with its time limit and its own rewards."""
+    mode = AutoresetMode.NEXT_STEP if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
+    if task.vector_env is None:
+        make = partial(make_base_env, task, episode_length, **env_kwargs)
+        return SyncVectorEnv([make] * num_envs, autoreset_mode=mode)
+    env_kwargs = {**task.kwargs, **env_kwargs}
+    return resolve_name(task.vector_env)(num_envs, episode_length=episode_length, autoreset_mode=mode, **env_kwargs)
+
+
+def _get_task(id: str) -> Task:
+    """The record of an ID that Gymnasium knows."""
+    task = find_task(id)
+    if task is None:
+        raise ValueError(
+            f"`task_id` must be an ID that `vlmrm_gym.tasks.register` knows. Received {id!r}. Call it in the module "
+            "that defines the environment class, or in its package."
+        )
+    return task
+
+
+def _split_env_kwargs(task: Task, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Take the keyword arguments of a task's environment class out of `kwargs`; a ValueError for those of another's."""
+    for name in {name for other in REGISTERED.values() for name in other.kwargs} - set(task.kwargs):
+        if name in kwargs:
+            rule = f"`{name}` is not for {task.env.rpartition(':')[2]}, which has no such parameter"
+            raise ValueError(f"{rule}. Received {kwargs[name]!r}. Leave it out.")
+    return {name: kwargs.pop(name) for name in task.kwargs if name in kwargs}
+
+
+def _drop_task_prompts(task: Task, prompt: Prompt | None, kwargs: dict[str, Any]) -> Prompt | None:
+    """The prompt that the caller chose. With `reward=`, the registered prompt and baseline are dropped.
+
+    Gymnasium passes the registered keyword arguments along with the caller's: they are recognised by their values.
+    """
+    if kwargs.get("reward") is None:
+        return prompt
+    if kwargs.get("baseline") == task.baseline:
+        kwargs.pop("baseline", None)
+    return None if prompt == task.prompt else prompt

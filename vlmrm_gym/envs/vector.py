@@ -1,0 +1,245 @@
+"""Vector environments scored at the end of episodes, or at every step."""
+
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.error import ClosedEnvironmentError
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from vlmrm_gym._util.errors import close_on_error
+from vlmrm_gym._util.steps import VectorSteps
+from vlmrm_gym._util.validation import SCORED_KEY, check_autoreset_mode, check_unscored, weigh_task_rewards
+from vlmrm_gym.rewards.clip import Prompt
+from vlmrm_gym.rewards.heads import CombineViews, CurrentHead
+from vlmrm_gym.rewards.learned import NO_HEAD
+from vlmrm_gym.rewards.sources import default_model
+from vlmrm_gym.scoring import make_scoring_queue
+from vlmrm_gym.scoring.delivery import RewardDelivery
+from vlmrm_gym.scoring.options import ScoringOptions, takes_options
+from vlmrm_gym.scoring.select import SparseScoring, check_clip_fits
+from vlmrm_gym.scoring.state_encoder import build_encoder
+from vlmrm_gym.states import VectorCapture
+from vlmrm_gym.states.vector import as_vector_env
+
+
+@takes_options(vector=True)
+class VLMRewardVectorEnv(VectorWrapper):
+    """Replaces the rewards of a vector environment: how well what it renders matches a sentence (VLM-RM).
+
+    With `scoring="episode"` rewards are NaN until an episode ends. Then all of its states are drawn and scored, and
+    `infos["vlm_rewards"]` has an array (T,) of its rewards: those of the environment's oldest unscored transitions, in
+    order. Each NaN is filled once. The module `vlmrm_gym.infos` lists all entries of the infos.
+
+    With `overlap=True` an environment continues while its episode is scored. The rewards arrive in the infos of a later
+    step, at the latest when the next episode ends: that step waits for them. `flush` waits for all rewards.
+
+    With `scoring="step"` rewards are ordinary ones. When or where rewards are scored never changes them. Where a step
+    only resets an environment (next-step autoreset) there is no transition: its reward is 0, as in Gymnasium.
+
+    If the constructor raises, the environments are as they were before. After an exception has left `step`, `reset` is
+    needed, and rewards that had not arrived may be lost: the next `vlm_reward_start` is then behind them.
+
+    >>> import gymnasium as gym, numpy as np, vlmrm_gym
+    >>> envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, episode_length=3)
+    >>> observations, infos = envs.reset(seed=0)
+    >>> for _ in range(3):
+    ...     observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
+    >>> np.isnan(rewards).all(), [scored.shape for scored in infos["vlm_rewards"]]
+    (np.True_, [(3,), (3,)])
+    >>> envs.close()
+
+    Args:
+        env: A vector environment whose environments were made with `render_mode="rgb_array"`, or a list of functions
+            that make such environments. Those of a `SyncVectorEnv` are wrapped in `CaptureState`. Wrap those of an
+            `AsyncVectorEnv` in it yourself, so that states, and not frames, leave its processes. The frames of any
+            other vector environment are stored, which needs next-step autoreset or none.
+        prompt: The goal prompt: a text or a list of texts. Short for `reward=CLIP(prompt=...)`.
+        autoreset_mode: When an environment that has ended is reset: "NextStep", "SameStep" or "Disabled". None: as the
+            metadata of a vector environment say, which need it if they do not; for a list of functions next-step.
+        keywords: The fields of `ScoringOptions`, and those of `CLIP`, which are short for `reward=CLIP(...)`.
+
+    Raises:
+        ValueError: A parameter is out of range, or the environments cannot be scored. The message names the parameter.
+        TypeError: A prompt is not a text, or both a prompt and a reward were passed.
+        DependencyNotInstalled, FileNotFoundError, RuntimeError: As in `VLMReward`, or Ray is missing or has no room.
+        ConnectionError: The Ray cluster at `RAY_ADDRESS` cannot be reached.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]],
+        prompt: Prompt | None = None,
+        *,
+        autoreset_mode: AutoresetMode | str | None = None,
+        **keywords: Any,
+    ) -> None:
+        options = ScoringOptions.of({"prompt": prompt, **keywords}, vector=True)
+        mode = None if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
+        super().__init__(as_vector_env(env, mode))
+        with close_on_error([] if self.env is env else [self.env]):  # never what the caller passed in
+            check_unscored(self.env)
+            specification = options.reward.with_model(default_model(self.env))
+            self._steps = VectorSteps("env", self.env, mode)
+            self.metadata = {
+                **self.env.metadata,
+                "autoreset_mode": self._steps.mode,
+                SCORED_KEY: "VLMRewardVectorEnv",
+            }
+            self.reward, self.episode_log = specification, options.episode_log
+            """What the environments are scored by, and what remembers their episodes, if anything does."""
+            self.views = f"camera={options.camera!r}, quality={options.quality!r}"
+            """Describes the cameras."""
+            self.overlap = options.overlap
+            self.defers_rewards = options.scoring == "episode"
+            """Whether rewards arrive later than the step, in the infos."""
+            self._needs_reset = False
+            """Whether an exception has left `step`, or a reset of all environments."""
+            self._weight = options.task_reward_weight
+            self._capture = VectorCapture(self.env, self._steps.mode, options.camera, options.quality)
+            num_views = self._capture.num_views
+            combine = None if options.combine_views is None else CombineViews(options.combine_views, num_views)
+            sparse = SparseScoring(options.score_every)
+            share = options.max_pending_bytes // 2  # for the queue, and for states that have not been submitted
+            queue = self.scorer = make_scoring_queue(
+                partial(build_encoder, specification.build, num_views),
+                self._capture.make_renderer,
+                combine=combine,
+                num_workers=options.num_workers,
+                backend=options.backend,
+                ray_options=options.ray_options,
+                devices=options.devices,
+                device=options.device,
+                max_pending_bytes=share,
+                timeouts=options.timeouts,
+                in_workers=specification.in_workers,
+            )
+            """Scores and draws any states of these environments, in the same workers."""
+            # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
+            weakref.finalize(self, queue.close)
+            with close_on_error([queue]):
+                check_clip_fits(queue.info.clip, self._capture.time_limit)
+                sparse.check(queue.info)
+                if queue.head is None and not options.return_features:
+                    raise ValueError(NO_HEAD)
+            self.feature_shape = queue.info.feature_shape if options.return_features else None
+            """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
+            self._delivery = RewardDelivery(
+                queue,
+                queue.head,
+                self.num_envs,
+                max_bytes=share,
+                at_once=options.scoring == "step",
+                overlap=options.overlap,
+                keep_features=options.return_features,
+                log=options.episode_log,
+                sparse=sparse,
+            )
+            self._capture.attach()  # last: an exception above leaves the environments unchanged
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or with `options={"reset_mask": ...}` some.
+
+        Unfinished episodes are scored: their rewards arrive as at the end of an episode.
+        """
+        of_some = (options or {}).get("reset_mask") is not None
+        self._begin_call(self._delivery.is_interrupted and of_some)
+        needs_reset, self._needs_reset = self._needs_reset and of_some, True
+        observations, infos, mask = self._steps.reset(seed, options)
+        self._capture.reset(mask)
+        self._delivery.reset(mask)
+        infos = {**infos, **self._delivery.finished_episodes()}
+        self._needs_reset = needs_reset
+        return observations, infos
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Step the environments.
+
+        Returns:
+            Observations; rewards float64 (num_envs,), NaN where they arrive later; terminations and truncations, bool
+            (num_envs,); infos, see `vlmrm_gym.infos`.
+
+        Raises:
+            WorkerDied: Three workers died, or did not respond, over the same states.
+            RuntimeError: An exception has left `step` before. Call `reset` for all environments.
+            Exception: An environment or scoring raised it. With `scoring="episode"` an exception of scoring is raised
+                by the next call, before that call does anything: no result is lost, and no reset is needed. The states
+                are kept, and are scored again.
+        """
+        self._begin_call(self._delivery.is_interrupted or self._needs_reset)
+        self._needs_reset = True
+        self._capture.begin_step()
+        step = self._steps.step(actions)
+        states, infos = self._capture.capture(step.stepped, step.infos)
+        infos = {**infos, "task_reward": step.rewards, "_task_reward": step.stepped}
+        offsets = weigh_task_rewards(self._weight, step.rewards)
+        own = self._delivery.append(states, step.stepped, step.ends, offsets, infos)
+        rewards = np.where(step.stepped, np.nan, 0.0)
+        if not self.defers_rewards:
+            rewards[step.stepped] = [late[-1] for late in own["vlm_rewards"][step.stepped]]
+        self._needs_reset = False
+        return step.observations, rewards, step.terminations, step.truncations, infos | own
+
+    def flush(self) -> dict[str, Any]:
+        """Score all pending states, those of unfinished episodes too, and wait: as learners on parts of episodes need.
+
+        Returns:
+            Infos; see `vlmrm_gym.infos`. Where several episodes of an environment were pending, `vlm_rewards` has
+            their rewards one after the other, and `vlm_episode_index` is that of the first.
+
+        Raises:
+            Exception: As in `step`. Rewards that have arrived are kept for the next call.
+        """
+        self._begin_call(self._delivery.is_interrupted)
+        return self._delivery.flush()
+
+    def render(self) -> Any:
+        """The frames as the model sees them, but at the environments' own size: a tuple of uint8 (H, W, 3).
+
+        The views of several cameras are side by side: (H, V * W, 3).
+        """
+        self._begin_call(False)
+        return self._capture.render()
+
+    @property
+    def head(self) -> CurrentHead | None:
+        """Makes the rewards of the features; `head.replace(other)` changes them from now on. None without features.
+
+        Set it to that of other environments to follow theirs.
+        """
+        return self._delivery.head if self._delivery.keeps_features else None
+
+    @head.setter
+    def head(self, head: CurrentHead) -> None:
+        self._delivery.follow(head)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Memory of all states without rewards, in bytes."""
+        return self._delivery.nbytes
+
+    def close(self, **kwargs: Any) -> None:
+        """Stop scoring, and close the environments. Pending rewards are dropped: call `flush` first to get them."""
+        self.scorer.close()  # first: also if Ctrl-C has ended an earlier `close`
+        self._capture.close()
+        super().close(**kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            "VLMRewardVectorEnv cannot be copied or pickled: it has threads, worker processes and pending episodes. "
+            "Make another one with the same arguments, or pass on a function that makes it."
+        )
+
+    def _begin_call(self, must_reset: bool) -> None:
+        """Raise if this is closed, has to be reset, or if scoring has failed since the last call."""
+        if self.closed:
+            raise ClosedEnvironmentError("This VLMRewardVectorEnv has been closed. Make another.")
+        if must_reset:
+            raise RuntimeError("An exception has left an earlier call. Call `reset`, for all environments.")
+        self._delivery.raise_failure()

@@ -1,0 +1,208 @@
+"""Labelers say which of two segments is closer to the goal. Imports no torch."""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from pkgutil import resolve_name
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from vlmrm_gym._util.validation import answer_key, check_fraction, check_integer, is_number
+from vlmrm_gym.learning.pairs import Answer, Pair
+from vlmrm_gym.rewards.own import find_callable
+from vlmrm_gym.rewards.specification import check_names
+
+LABELERS: Mapping[str, str] = {
+    "ground_truth": "vlmrm_gym.learning.labelers:GroundTruthLabeler",
+    "endpoint": "vlmrm_gym.learning.endpoint:EndpointLabeler",
+    "human": "vlmrm_gym.learning.human:HumanLabeler",
+}
+"""The labelers of this package, "package.module:Class" by `kind`. A new one is registered here."""
+
+
+@runtime_checkable
+class Labeler(Protocol):
+    """Answers pairs. A user's labeler that files can name is a frozen dataclass; see `LabelerSpec`."""
+
+    @property
+    def answer_key(self) -> str:
+        """A string of everything that affects the answers: stored answers are found again by it."""
+        ...
+
+    def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer | None]]:
+        """Answer pairs; yields (number of the pair, answer) in any order.
+
+        A pair may come again, with an answer that replaces the former, or None, which takes it back. Pairs that never
+        come stay unanswered.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelerSpec:
+    """Base class of labelers that files can hold: frozen dataclasses.
+
+    Connections and models that a labeler opens are neither copied nor pickled with it.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    def answer_key(self) -> str:
+        """`kind` and the fields that affect answers, as JSON."""
+        path = f"{type(self).__module__}:{type(self).__qualname__}"
+        kind = next((kind for kind, known in LABELERS.items() if known == path), path)
+        return answer_key(self, kind=kind)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroundTruthLabeler(LabelerSpec):
+    """Prefers the segment with the higher sum of the task's grade, or of the environment's own rewards if it has none.
+
+    A pair with a sum that is NaN is skipped: nothing can be said of it.
+
+    Label noise is that of B-Pref's teachers (mistake, skip, equal, stochastic, myopic: Lee et al., 2021, arXiv
+    2111.03026). It depends on `seed` and the pair alone, not on the order in which pairs are asked.
+
+    >>> GroundTruthLabeler(mistake_rate=0.1, seed=7).mistake_rate
+    0.1
+    """
+
+    mistake_rate: float = 0.0
+    """Fraction of the answers that are flipped; those that are equal stay."""
+    skip_rate: float = 0.0
+    """Fraction of the pairs that are skipped, drawn at random. (B-Pref's teacher skips pairs whose returns are both low
+    for the policy of the moment: its answers depend on when it is asked.)"""
+    equal: float = 0.0
+    """Sums that differ by no more are equal: the preference is 0.5."""
+    temperature: float = 0.0
+    """0: the higher sum is always preferred. Above: the second is preferred with the probability
+    sigmoid((second - first) / temperature), B-Pref's stochastic teacher with beta = 1 / temperature."""
+    gamma: float = 1.0
+    """Discount of a myopic teacher, above 0: each state of a segment weighs `gamma` times the next; 1: all weigh
+    the same."""
+    seed: int = 0
+    kind: ClassVar[str] = "ground_truth"
+
+    def __post_init__(self) -> None:
+        for name in ("mistake_rate", "skip_rate", "gamma"):
+            check_fraction(name, getattr(self, name))
+        if self.gamma == 0:
+            raise ValueError("`gamma` must be above 0; 1 weighs all states the same. Received 0.")
+        for name in ("equal", "temperature"):
+            value = getattr(self, name)
+            if not is_number(value) or not 0 <= value < np.inf:
+                raise ValueError(f"`{name}` must be a finite number of at least 0. Received {value!r}.")
+        check_integer("seed", self.seed, minimum=0)
+
+    def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
+        """Answer all pairs. No frame is drawn."""
+        for number, pair in enumerate(pairs):
+            yield number, self._answer(pair)
+
+    def _answer(self, pair: Pair) -> Answer:
+        values = pair.grades or (pair.first.task_rewards, pair.second.task_rewards)
+        first, second = (float(one @ self.gamma ** np.arange(len(one))[::-1]) for one in values)
+        difference = second - first
+        skip, choice, mistake = np.random.default_rng([self.seed, int(pair.key, 16)]).random(3)
+        if skip < self.skip_rate or np.isnan(difference):
+            return Answer(preference=None)
+        if abs(difference) <= self.equal:
+            return Answer(preference=0.5)
+        prefers_second = difference > 0
+        if self.temperature:
+            prefers_second = choice < 0.5 * (1 + np.tanh(0.5 * difference / self.temperature))  # the sigmoid
+        return Answer(preference=float(prefers_second != (mistake < self.mistake_rate)))
+
+
+class CallableLabeler:
+    """Wraps a function as a labeler.
+
+    Args:
+        function: From pairs to an iterable of as many answers: numbers from 0 (the first is closer to the goal) to 1
+            (the second is), None for a pair that it skips, or each an `Answer`. If it raises, those before are kept.
+    """
+
+    def __init__(self, function: Callable[[Sequence[Pair]], Any]) -> None:
+        self.function = function
+
+    @property
+    def answer_key(self) -> str:
+        """The function's name, "package.module:function": answers of an earlier version of it are found, too.
+
+        Of an object, that of its class; of a `functools.partial`, also its arguments.
+        """
+        named, arguments = self.function, ""
+        if isinstance(named, partial):
+            named, arguments = named.func, f" {named.args} {named.keywords}"
+        named = named if hasattr(named, "__qualname__") else type(named)
+        return f"{named.__module__}:{named.__qualname__}{arguments}"  # pyright: ignore[reportAttributeAccessIssue]
+
+    def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
+        """Yield the function's answers.
+
+        Raises:
+            ValueError: It returns more or fewer answers than pairs, or a number that is not from 0 to 1.
+        """
+        number = -1
+        for number, given in enumerate(self.function(pairs)):
+            if number < len(pairs):
+                yield number, given if isinstance(given, Answer) else Answer(preference=given)
+        if number + 1 != len(pairs):
+            raise ValueError(
+                f"`labeler` must return an answer for each of {len(pairs)} pairs. Received {number + 1} answers from "
+                f"{self.answer_key}."
+            )
+
+
+def resolve_labeler(labeler: Any) -> Labeler:
+    """Make the labeler that a value describes.
+
+    Args:
+        labeler: A labeler, such as `GroundTruthLabeler()`; its mapping form; a name of `LABELERS`;
+            "package.module:attribute"; or a callable, see `CallableLabeler`.
+
+    Raises:
+        TypeError: It is none of these, or a field is unknown or missing.
+        ValueError: Unknown name, a path that leads nowhere, or a value out of its range.
+    """
+    if isinstance(labeler, str):
+        labeler = {"kind": labeler}
+    if isinstance(labeler, Mapping):
+        return _from_mapping(labeler)
+    if isinstance(labeler, type):
+        labeler = labeler()
+    if isinstance(labeler, Labeler):
+        return labeler
+    if callable(labeler):
+        return CallableLabeler(labeler)
+    raise TypeError(
+        "`labeler` must be a labeler, such as GroundTruthLabeler(), its mapping form, a name, "
+        f'"package.module:attribute", or a callable. Received {labeler!r}.'
+    )
+
+
+def _from_mapping(values: Mapping[str, Any]) -> Labeler:
+    """Make a labeler of a mapping's `kind` (or `name`) and fields."""
+    settings = dict(values)
+    kind = settings.pop("kind", None) or settings.pop("name", None)
+    if isinstance(kind, str) and kind in LABELERS:
+        target = resolve_name(LABELERS[kind])
+    elif isinstance(kind, str) and ":" in kind:
+        target = find_callable(kind, "labeler")
+    else:
+        kinds = ", ".join(map(repr, LABELERS))
+        meant = "".join(f" Did you mean {near!r}?" for near in difflib.get_close_matches(str(kind), LABELERS, 1))
+        raise ValueError(f'`labeler` must be one of {kinds}, or "package.module:attribute". Received {kind!r}.{meant}')
+    if not isinstance(target, type):
+        if settings:
+            raise TypeError(f"`labeler`: {kind!r} is a function, and takes no settings. Received {settings!r}.")
+        return resolve_labeler(target)
+    if is_dataclass(target):
+        check_names(f"a field of the labeler {kind!r}", settings, [one.name for one in fields(target)])
+    return resolve_labeler(target(**settings))

@@ -1,0 +1,93 @@
+"""Segments as pictures: for models to look at, for people, and small ones to keep."""
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym._util.files import atomic_write
+from vlmrm_gym.learning.pairs import Answer, Pair, grade_differences
+from vlmrm_gym.rewards.endpoint.messages import encode
+
+if TYPE_CHECKING:
+    from vlmrm_gym.learning.learner import Round
+
+Frames = NDArray[np.uint8]
+"""All views of successive states, uint8 (T, V, H, W, 3)."""
+MAX_PAIRS, MAX_MOMENTS, BORDER, MAX_WIDTH = 12, 4, 6, 1_600
+"""Pairs of a picture, states of a segment in it; widths of a frame, and of a picture of several pairs, in pixels."""
+HEIGHT = 120
+"""The most pixels of a view's height: pictures of full size take a second and megabytes each."""
+_CHOSEN, _MISTAKEN, _EQUAL, _NOT = (40, 160, 70), (210, 50, 50), (120, 120, 120), (255, 255, 255)
+
+
+def spread(length: int, count: int) -> NDArray[np.int64]:
+    """The numbers of at most `count` of `length` states: the last, and others evenly before it."""
+    chosen = np.linspace(length - 1, 0, count) if count > 1 else np.array([length - 1])
+    return np.unique(chosen.round().astype(np.int64))
+
+
+def montage(frames: Frames) -> NDArray[np.uint8]:
+    """One picture of states of several views: time goes to the right, views go down. uint8 (V H, T W, 3)."""
+    moments, views, height, width, channels = frames.shape
+    return frames.transpose(1, 2, 0, 3, 4).reshape(views * height, moments * width, channels)
+
+
+def shrink(picture: NDArray[np.uint8], height: int) -> NDArray[np.uint8]:
+    """A picture, uint8 (H, W, 3), made smaller if it is higher than `height`."""
+    from PIL import Image
+
+    image = Image.fromarray(picture)
+    if image.height <= height:
+        return picture
+    return np.asarray(image.resize((max(1, image.width * height // image.height), height), Image.Resampling.LANCZOS))
+
+
+def encode_clip(frames: Frames, fps: float) -> bytes:
+    """An animation (WebP), which repeats, or a still picture (PNG) of a single state."""
+    from PIL import Image
+
+    first, *others = [Image.fromarray(montage(frame[None])) for frame in frames]
+    if not others:
+        return encode(montage(frames))
+    # The last state is what a clip leads to: it stays for a moment.
+    durations = [round(1000 / fps)] * len(others) + [800]
+    settings: dict[str, Any] = {"append_images": others, "duration": durations, "lossless": True, "method": 0}
+    first.save(stream := io.BytesIO(), "WEBP", save_all=True, **settings)
+    return stream.getvalue()
+
+
+def write_round(outcome: "Round", path: Path) -> None:
+    """Write a picture of a round's first pairs, in rows; the first segment of each is on the left.
+
+    What was preferred has a green frame, or a red one if the grade prefers the other. Sides that were said to be equal
+    have grey ones, and those of a pair that was not answered none.
+    """
+    rows = zip(outcome.pairs[:MAX_PAIRS], outcome.answers, strict=False)
+    gap = ((0, 2 * BORDER), (0, 4 * BORDER), (0, 0))
+    drawn = [np.pad(_draw(pair, answer), gap, constant_values=255) for pair, answer in rows]
+    columns = min(len(drawn), max(1, MAX_WIDTH // drawn[0].shape[1]))
+    drawn += [np.full_like(drawn[0], 255)] * (-len(drawn) % columns)
+    parts = [np.concatenate(drawn[i : i + columns], axis=1) for i in range(0, len(drawn), columns)]
+    content = encode(np.concatenate(parts))
+    atomic_write(path, lambda unfinished: unfinished.write_bytes(content))
+
+
+def _draw(pair: Pair, answer: Answer | None) -> NDArray[np.uint8]:
+    """A few states of both segments, each in a frame of a colour: uint8 (H, W, 3)."""
+    said = None if answer is None else answer.preference
+    colors = [_EQUAL, _EQUAL] if said == 0.5 else [_NOT, _NOT]
+    if said is not None and said != 0.5:
+        (better,) = grade_differences([pair])
+        colors[said > 0.5] = _MISTAKEN if better * (said - 0.5) < 0 else _CHOSEN
+    framed = []
+    for side, color in zip((pair.first, pair.second), colors, strict=True):
+        frames = pair.draw(side.states[spread(len(side), MAX_MOMENTS)])
+        inner = shrink(montage(frames), HEIGHT * frames.shape[1])
+        height, width, _ = inner.shape
+        picture = np.full((height + 2 * BORDER, width + 2 * BORDER, 3), color, dtype=np.uint8)
+        picture[BORDER:-BORDER, BORDER:-BORDER] = inner
+        framed.append(picture)
+    return np.concatenate(framed, axis=1)

@@ -1,1 +1,0 @@
-"""Videos and pictures, read and written."""

@@ -1,0 +1,137 @@
+"""`EndpointReward`: asks a server about the states that it has not been asked about; and what it asks."""
+
+import hashlib
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym._util.errors import InputError, as_input_error
+from vlmrm_gym._util.validation import short_repr
+from vlmrm_gym.rewards.endpoint.messages import Message, Options, ask_about, encode
+from vlmrm_gym.rewards.endpoint.questioner import Question, Questioner
+from vlmrm_gym.rewards.endpoint.scores import ScoresFile
+from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
+from vlmrm_gym.rewards.model import Features, RewardModel, fixed_size
+
+INTRODUCTION = "You look at a scene, and judge whether a goal is reached. The goal is: {prompt}"
+SEVERAL = "\nThe images show the same moment from different sides. Judge by all of them together."
+IS_REACHED = "Is the goal reached? Answer with one word and nothing else: yes or no."
+RATE = (
+    "How near is the goal to being reached? Answer with one digit and nothing else: from 0, nothing of it is reached, "
+    "to {top}, it is reached completely."
+)
+_MANY = 10
+"""Answers that cannot be read that are an error, if they are more than a tenth."""
+
+
+@cache
+def _open_scores(path: Path | None, process: int) -> ScoresFile:
+    """One file for all rewards of a process; a fork opens its own."""
+    return ScoresFile(path)
+
+
+def make_options(rating_levels: int | None) -> Options:
+    """The answers, and the reward of each, from 0 to 1: yes and no, or digits."""
+    if rating_levels is None:
+        return Options({"no": 0.0, "yes": 1.0})
+    return Options({str(digit): digit / (rating_levels - 1) for digit in range(rating_levels)})
+
+
+def make_question(prompt: str, views: Sequence[bytes], rating_levels: int | None) -> list[Message]:
+    """Build the question about a state, with a PNG image of each view. `rating_levels`: None asks for yes or no."""
+    introduction = INTRODUCTION.format(prompt=prompt) + (SEVERAL if len(views) > 1 else "")
+    request = IS_REACHED if rating_levels is None else RATE.format(top=rating_levels - 1)
+    return ask_about(introduction, [(f"Image {number}:", view) for number, view in enumerate(views, 1)], request)
+
+
+class EndpointReward(RewardModel):
+    """Scores states by asking a server. Answers and budget are shared by all equal ones in this process.
+
+    `settings` is the `Endpoint`: whom to ask. Errors are those of `Endpoint.build`.
+    """
+
+    encodes = "views"
+    feature_size = 1
+
+    def __init__(
+        self,
+        settings: EndpointSettings,
+        *,
+        prompt: str,
+        rating_levels: int | None,
+        every: int,
+        size: tuple[int, int] | None,
+        cache: str | None,
+    ) -> None:
+        self._settings, self._prompt, self._rating_levels = settings, prompt, rating_levels
+        self._cache, self.every, self.render_size = cache, every, fixed_size(size)
+        self._answer_key = settings.answer_key
+        self._options = make_options(rating_levels)
+        self._scores = _open_scores(None if cache is None else Path(cache).absolute(), os.getpid())
+        self._questioner = Questioner(settings, self._scores.budget(settings))
+        self._num_answers = self._num_unreadable = 0
+        self._unreadable = ""
+        """The newest answer that cannot be read."""
+        self.microbatch_size = 4 * settings.concurrency
+        self.batch_size = self.microbatch_size * every
+
+    def encode(self, frames: NDArray[np.uint8]) -> Features:
+        """Ask about states, uint8 (B, V, H, W, 3), RGB: their rewards as features, float32 (B, 1), from 0 to 1.
+
+        An `InputError` if the budget is used up, the server fails, or its answers cannot be read.
+        """
+        keys = [self._make_key(views) for views in frames]
+        with self._scores.asking, as_input_error(ConnectionError, RuntimeError):
+            known = self._scores.find(keys)
+            if new := {key: views for key, views in zip(keys, frames, strict=True) if key not in known}:
+                known |= self._ask(new)
+        return np.array([[known[key] or 0.0] for key in keys], dtype=np.float32)
+
+    def _make_key(self, views: NDArray[np.uint8]) -> str:
+        digest = hashlib.sha256(f"{self._answer_key}{views.shape}".encode())
+        digest.update(views.tobytes())
+        return digest.hexdigest()
+
+    def _ask(self, new: dict[str, NDArray[np.uint8]]) -> dict[str, float | None]:
+        """Ask about states by their keys: their rewards, None where an answer cannot be read."""
+        found = dict[str, float | None]()
+
+        def prepare(key: str) -> Callable[[Question], tuple[str, float | None, Question]]:
+            return lambda question: (key, self._estimate(new[key], question), question)
+
+        answers = self._questioner.answer(list(new), lambda: self._questioner.calls(1), prepare)
+        for _, (key, reward, question) in answers:
+            self._scores.write(key, self._answer_key, reward, question.details)
+            found[key] = reward
+            self._num_answers += 1
+            if reward is None:
+                self._num_unreadable += 1
+                self._unreadable = question.details["texts"][-1]
+        if None in found.values():
+            self._report_unreadable()
+        if missing := len(new) - len(found):
+            kept = "in memory" if self._cache is None else f"in {self._cache}"
+            raise InputError(
+                f"{self._settings.used_up}: {missing} of {len(new)} states were not asked about. The answers so far "
+                f"are kept {kept}. Pass a higher budget to go on."
+            )
+        return found
+
+    def _estimate(self, views: NDArray[np.uint8], question: Question) -> float | None:
+        messages = make_question(self._prompt, [encode(view) for view in views], self._rating_levels)
+        return self._questioner.estimate(messages, question, self._options)
+
+    def _report_unreadable(self) -> None:
+        """Warn of answers that cannot be read, or raise an InputError if there are many."""
+        said = (
+            f"{self._num_unreadable} of {self._num_answers} answers of {self._settings.model} are none of "
+            f"{', '.join(self._options.values)}, such as {short_repr(self._unreadable)}."
+        )
+        if self._num_unreadable >= max(_MANY, self._num_answers / 10):
+            raise InputError(f"{said} Choose another `model`, or let it answer at length by `request`.")
+        warnings.warn(f"{said} The reward of such a state is 0.", stacklevel=2)

@@ -1,0 +1,257 @@
+"""Asks a server several questions at a time, within a budget."""
+
+import math
+import re
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any, TypeVar
+
+from vlmrm_gym._util.validation import truncate
+from vlmrm_gym.rewards.endpoint.client import Client, NoLogProbabilities, ServerError
+from vlmrm_gym.rewards.endpoint.messages import Message, Options
+from vlmrm_gym.rewards.endpoint.reply import Reply
+from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
+
+NUM_ALTERNATIVES, FEWER = 20, (5, 2, 1)
+"""Tokens in each place whose probabilities are asked for; if they are refused, and no number is named, fewer."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Budget:
+    """Counts requests and tokens up to limits, None for none. Threads share it; reserved calls count as spent."""
+
+    def __init__(self, calls: int | None, tokens: int | None) -> None:
+        self._max_calls, self._max_tokens = (math.inf if limit is None else limit for limit in (calls, tokens))
+        self._lock = threading.Lock()
+        self.calls = self.tokens = 0
+        """Spent."""
+        self._under_way = self._largest = 0
+        """Number of questions, and the most tokens that one took."""
+
+    def begin(self, calls: int) -> bool:
+        """Reserve the calls of a question; False if they, or the tokens of the largest question, are too many."""
+        with self._lock:
+            tokens = self.tokens + max(1, (self._under_way + 1) * self._largest)
+            fits = self.calls + calls <= self._max_calls and tokens <= self._max_tokens
+            if fits:
+                self.calls += calls
+                self._under_way += 1
+            return fits
+
+    def add(self) -> bool:
+        """Reserve a further call; False if none is left."""
+        with self._lock:
+            fits = self.calls < self._max_calls
+            self.calls += fits
+            return fits
+
+    def end(self, unused: int, tokens: int) -> None:
+        """End a question: count its tokens, and give back the reserved calls that it did not use."""
+        with self._lock:
+            self.calls -= unused
+            self.tokens += tokens
+            self._under_way -= 1
+            self._largest = max(self._largest, tokens)
+
+
+class Question:
+    """Holds the requests reserved for one question, and the replies to it."""
+
+    def __init__(self, reserved: int, *, may_vote: bool) -> None:
+        self.reserved, self.may_vote = reserved, may_vote
+        """Requests still reserved, and whether those of votes are among them."""
+        self.replies = list[Reply]()
+        self.calls = 0
+        """Number of requests, repeated ones included."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all replies, in and out."""
+        return sum((reply.input_tokens or 0) + (reply.output_tokens or 0) for reply in self.replies)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """Figures and texts that are stored beside an answer, as JSON can hold them."""
+        return {
+            "model": next((reply.model for reply in self.replies if reply.model), ""),
+            "calls": self.calls,
+            "tokens": self.tokens,
+            "output_tokens": sum(reply.output_tokens or 0 for reply in self.replies),
+            "seconds": round(sum(reply.seconds for reply in self.replies), 3),
+            "texts": [truncate(reply.text or "", 1_000) for reply in self.replies],
+        }
+
+
+class Questioner:
+    """Asks one server, and remembers whether it gives log probabilities (wanted with `logprobs`).
+
+    A missing key is a ValueError, a missing package `DependencyNotInstalled`. `close` ends the connection.
+    """
+
+    def __init__(self, settings: EndpointSettings, budget: Budget | None = None, *, logprobs: bool = True) -> None:
+        self._settings = settings
+        self._alternatives = NUM_ALTERNATIVES if logprobs else 0
+        self._has_logprobs: bool | None = None if logprobs else False
+        """None: no reply has shown it yet."""
+        self._has_warned = self._probed = False
+        self._lock = threading.Lock()
+        self.budget = budget or Budget(settings.max_calls, settings.max_total_tokens)
+        self._client = Client(settings.address, settings.api_key_env, settings.timeout)
+        self.close = self._client.close
+
+    def calls(self, estimates: int) -> int:
+        """The most requests that a question with this many estimates takes, if none fails."""
+        votes = 1 if self._has_logprobs else self._settings.votes
+        return estimates * votes + (self._has_logprobs is None)
+
+    def answer(
+        self, items: Sequence[Item], calls: Callable[[], int], prepare: Callable[[Item], Callable[[Question], Result]]
+    ) -> Iterator[tuple[int, Result]]:
+        """Answer questions until the budget is used up; yields (number of the item, answer) as answers arrive.
+
+        `calls` returns the most requests that the next question takes, if none fails. `prepare` makes of an item the
+        function that asks, which another thread calls. The first question of all is asked alone: it shows whether the
+        server answers, gives log probabilities, and how many tokens a question takes.
+
+        A server that cannot be reached, or does not answer in time, is a ConnectionError; one that answers with an
+        error a RuntimeError. Questions under way are waited for and yielded before.
+        """
+        waiting, running = deque(enumerate(items)), dict[Future[Result], tuple[int, Question]]()
+        failure: BaseException | None = None
+        try:
+            while True:
+                limit = self._settings.concurrency if self._probed else 1
+                while waiting and failure is None and len(running) < limit:
+                    if not self.budget.begin(reserved := calls()):
+                        break
+                    (number, item), question = waiting.popleft(), Question(reserved, may_vote=not self._has_logprobs)
+                    try:
+                        running[_start(self._ask, prepare(item), question)] = number, question
+                    except Exception as error:
+                        self._end(question)
+                        failure = error
+                if not running:
+                    break
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    number, question = running.pop(future)
+                    self._end(question)
+                    if error := future.exception():
+                        failure = failure or error
+                    else:
+                        yield number, future.result()
+        finally:  # the caller may stop before the end, or fail
+            for _, question in running.values():
+                self._end(question)
+        if failure is not None:
+            raise failure
+
+    def _ask(self, answer: Callable[[Question], Result], question: Question) -> Result:
+        try:
+            return answer(question)
+        finally:
+            self._probed = True
+
+    def _end(self, question: Question) -> None:
+        unused, question.reserved = question.reserved, 0
+        self.budget.end(unused, question.tokens)
+
+    def _reserve(self, question: Question) -> bool:
+        """Reserve a further call for a question; False if none is left."""
+        fits = self.budget.add()
+        question.reserved += fits
+        return fits
+
+    def send(self, messages: Sequence[Message], question: Question) -> Reply:
+        """Send a request of a question. Errors are those of `answer`."""
+        settings = self._settings
+
+        def may_repeat(failures: int) -> bool:
+            repeats = failures <= settings.retries and self.budget.add()
+            question.calls += repeats
+            return repeats
+
+        while True:
+            alternatives = self._alternatives
+            if not question.reserved and not self._reserve(question):
+                raise ServerError(f"{settings.used_up} by requests that the server refused.")
+            question.reserved -= 1
+            question.calls += 1
+            try:
+                reply = self._client.create(settings.model, messages, settings.request, alternatives, may_repeat)
+                break
+            except NoLogProbabilities as error:
+                self._ask_for_fewer(alternatives, str(error), question)
+        if settings.max_total_tokens is not None and reply.input_tokens is None:
+            raise ServerError(
+                f"`max_total_tokens` needs a server that counts tokens. {self._client.address} gives no count that can "
+                "be true. Pass `max_calls`."
+            )
+        if self._has_logprobs is None and reply.text is not None:
+            self._has_logprobs = reply.tokens is not None
+            self._alternatives = alternatives if self._has_logprobs else 0
+        question.replies.append(reply)
+        return reply
+
+    def _ask_for_fewer(self, refused: int, message: str, question: Question) -> None:
+        """Ask for the number of alternatives that the server names, else for fewer, else for none."""
+        named = [int(digits) for digits in re.findall(r"(?<![\w.:/-])\d{1,2}(?![\w/-]|[.:]\d)", message)]
+        lower = [number for number in named if 0 < number < refused]
+        if not lower and "top_logprobs" in message:
+            lower = [number for number in FEWER if number < refused]
+        fewer = max(lower, default=0)
+        if fewer and not self._reserve(question):  # for the next refusal: votes stay reserved
+            fewer = 0
+        with self._lock:
+            if self._alternatives == refused:
+                self._alternatives = fewer
+                self._has_logprobs = None if fewer else False
+
+    def estimate(self, messages: Sequence[Message], question: Question, options: Options) -> float | None:
+        """Estimate the expected value of the answer; None if no reply was an answer.
+
+        The mean is over the answer's tokens, or over `votes` replies if there are no log probabilities; fewer where
+        the budget ends.
+        """
+        votes = list[float]()
+        for number in range(self._settings.votes):
+            if number and not question.may_vote and not self._reserve(question):
+                break
+            reply = self.send(messages, question)
+            answer = options.parse(reply)
+            if answer is None and self._has_logprobs:
+                break  # another reply would be the same
+            if answer is not None and (expectation := options.expect(answer, reply.tokens or ())) is not None:
+                return expectation
+            if answer is not None:
+                self._warn_of_votes()
+                votes.append(answer.value)
+        return sum(votes) / len(votes) if votes else None
+
+    def _warn_of_votes(self) -> None:
+        """Warn, once, that answers are means of votes."""
+        with self._lock:
+            warned, self._has_warned = self._has_warned, True
+        if not warned:
+            warnings.warn(
+                f"{self._settings.model} at {self._client.address} gives no log probabilities of its answers: each is "
+                f"the mean of votes={self._settings.votes} replies, and takes as many requests.",
+                stacklevel=2,
+            )
+
+
+def _start(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+    """Call a function in a thread, which unlike an executor's ends with the process, whatever it waits for."""
+    future = Future[Result]()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="vlmrm-ask", daemon=True).start()
+    return future

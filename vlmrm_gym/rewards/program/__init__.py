@@ -1,0 +1,1 @@
+"""Programs as rewards: the specification, and what executes them, isolated from everything else."""

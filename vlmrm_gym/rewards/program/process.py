@@ -1,0 +1,253 @@
+"""Runs a program in a process of its own, which has nothing but the frames. `runner` is the other side."""
+
+import math
+import os
+import pickle
+import resource
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.rewards.program.runner import HEADER, MAX, MAX_REMEMBERED, REGION, BadProgram, check_subtasks
+from vlmrm_gym.rewards.program.spec import ProgramError
+
+SECONDS = 10.0
+"""Seconds that a program may take for a frame."""
+START_SECONDS = 60.0
+"""Seconds that the process may take to import NumPy, and to execute the program."""
+
+# This package and those around it without their `__init__`, which import Gymnasium.
+_START = """
+import importlib, sys, types
+package, folder, *places = sys.argv[1:]
+sys.path += places
+names = package.split(".")
+for i in range(len(names)):
+    name = ".".join(names[: i + 1])
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [folder]
+importlib.import_module(f"{package}.runner").main()
+"""
+_PACKAGE = __name__.rpartition(".")[0]
+MAX_TEXT = 2_400
+"""Bytes of a text that are read."""
+_NO_ANSWER = "It wrote to the pipe in which its answers are."
+_SIGNALS = {
+    signal.SIGSYS: "It made a system call that is forbidden: no files, network, processes, threads or signals.",
+    signal.SIGSEGV: "It read or wrote memory that it must not, such as that of the frames.",
+    signal.SIGXCPU: "It used too much CPU time.",
+}
+
+
+class IsolatedProgram:
+    """Runs a program in a process without files, network and other processes, and with limits. Linux only.
+
+    The process is replaced after each error, so that nothing of it is left. It ends with the thread that started it at
+    the latest; the next call then starts another one.
+    """
+
+    def __init__(self, source: str, name: str) -> None:
+        self._source, self._name = source, name
+        self._process: _Process | None = None
+        self.subtasks: tuple[str, ...] = self._start().subtasks
+
+    def run(self, frames: NDArray[Any], memory: bytes | None = None) -> tuple[NDArray[np.float64], bytes | None]:
+        """See `TrustedProgram.run`."""
+        size, values = REGION // max(1, frames[:1].nbytes), list[float]()
+        if not size:
+            rule = f"A frame must have at most {REGION:,} bytes. Received {frames[:1].nbytes:,}."
+            raise ProgramError.of(self._name, rule, 0, len(frames))
+        for start in range(0, len(frames), size):
+            try:
+                memory = self._call(frames[start : start + size], memory, values)
+            except _Failed as failed:
+                self.close()
+                number = min(len(values), len(frames) - 1)
+                raise ProgramError.of(self._name, str(failed), number, len(frames), said=failed.said) from None
+            except BaseException:  # Ctrl-C: the next answer would be of this call
+                self.close()
+                raise
+        return np.array(values), memory
+
+    def _call(self, frames: NDArray[Any], memory: bytes | None, values: list[float]) -> bytes | None:
+        """Add the answers for frames that fit into the region; returns what is remembered after them."""
+        process = self._process
+        if process is None or process.has_ended:  # not by the program, which runs during calls only
+            process = self._start()
+        process.send(frames, memory)
+        remembered, wanted = None, len(values) + len(frames)
+        while len(values) < wanted or (self.subtasks and remembered is None):
+            kind, payload = process.receive(SECONDS)
+            value = struct.unpack("<d", payload)[0] if kind == b"v" and len(payload) == 8 else math.nan
+            if len(values) < wanted and abs(value) <= MAX:
+                values.append(value)
+            elif kind == b"m" and self.subtasks and len(values) == wanted:
+                remembered = payload
+            else:
+                raise _Failed.by(kind, payload)
+        return remembered
+
+    def _start(self) -> "_Process":
+        process = self._process = _Process(self._source, self._name)
+        try:
+            kind, payload = process.receive(START_SECONDS)
+            if kind != b"b":  # the program has not begun: these are our words
+                raise _Failed(
+                    f"It cannot be isolated: {payload.decode()}. Read it, and pass isolate=False to trust it."
+                )
+            kind, payload = process.receive(START_SECONDS)
+            if kind != b"r":
+                raise _Failed.by(kind, payload)
+            process.subtasks = tuple(payload.decode(errors="replace").split("\0")) if payload else ()
+            check_subtasks(process.subtasks)
+        except BadProgram as error:
+            self.close()
+            raise ProgramError.of(self._name, f"It {error}") from None
+        except _Failed as failed:
+            self.close()
+            raise ProgramError.of(self._name, f"{failed} {process.log_tail()}".strip(), said=failed.said) from None
+        return process
+
+    def close(self) -> None:
+        """End the process. Any thread may call this; the next call starts another one."""
+        if self._process is not None:
+            self._process.close()
+
+
+class _Failed(Exception):
+    """A call failed; the message is ours, `said` the program's own."""
+
+    def __init__(self, what: str, said: str = "") -> None:
+        super().__init__(what)
+        self.said = said
+
+    @classmethod
+    def by(cls, kind: bytes, payload: bytes) -> "_Failed":
+        """Make the failure of a record."""
+        return cls("", payload[:MAX_TEXT].decode(errors="replace")) if kind == b"e" else cls(_NO_ANSWER)
+
+
+class _Process:
+    """Owns an isolated process, its pipes and its shared memory."""
+
+    subtasks: tuple[str, ...] = ()
+
+    def __init__(self, source: str, name: str) -> None:
+        self._received, self._log = bytearray(), tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
+        writable = os.memfd_create("vlmrm_frames")
+        # Memory of a descriptor that cannot write stays read-only, whatever the process asks the kernel for.
+        readable = os.open(f"/proc/self/fd/{writable}", os.O_RDONLY)
+        try:
+            os.truncate(writable, REGION)
+            self._region = np.memmap(open(writable, "r+b", closefd=False), mode="r+", shape=(REGION,))  # noqa: SIM115
+            specs = (util.find_spec("numpy"), util.find_spec("cv2"))
+            places = dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin)
+            # Without PYTHONHASHSEED the order of a set would differ from worker to worker; -I would ignore it.
+            self._child = subprocess.Popen(
+                [sys.executable, "-sSPc", _START, _PACKAGE, str(Path(__file__).parent), *places],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                pass_fds=(readable,),
+                cwd="/",
+                env={"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                start_new_session=True,  # Ctrl-C is for the process that decides
+            )
+        finally:
+            os.close(writable)
+            os.close(readable)
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._in, self._out = self._child.stdin.fileno(), self._child.stdout.fileno()
+        self._thread = threading.current_thread()
+        os.set_blocking(self._in, False)
+        weakref.finalize(self, _end, self._child, self._log)
+        self._write(pickle.dumps((name, source, readable, os.getpid())))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is dead, or is about to be killed by the kernel: see `sandbox.die_with_parent`."""
+        return self._child.poll() is not None or not self._thread.is_alive()
+
+    def send(self, frames: NDArray[Any], memory: bytes | None) -> None:
+        """Send frames that fit into the region. Raises `_Failed`."""
+        self._region[: frames.nbytes].view(frames.dtype).reshape(frames.shape)[...] = frames
+        used = time.clock_gettime((~self._child.pid << 3) | 2)  # clock_getcpuclockid(3)
+        seconds = int(used + SECONDS * len(frames)) + 1
+        _, most = resource.prlimit(self._child.pid, resource.RLIMIT_CPU)  # this user may have a limit
+        seconds = seconds if most == resource.RLIM_INFINITY else min(seconds, most)
+        resource.prlimit(self._child.pid, resource.RLIMIT_CPU, (seconds, most))
+        self._write(pickle.dumps((frames.shape, frames.dtype.str, memory)))
+
+    def _write(self, message: bytes) -> None:
+        left = memoryview(message)
+        while left:
+            if not _wait(self._in, select.POLLOUT, SECONDS):
+                raise _Failed("It does not read what it is given.")
+            try:
+                left = left[os.write(self._in, left) :]
+            except BrokenPipeError:
+                raise _Failed(self._how_it_ended()) from None
+
+    def receive(self, seconds: float) -> tuple[bytes, bytes]:
+        """Receive the next record: a letter and its bytes. Raises `_Failed` if there is none in time."""
+        kind, size = HEADER.unpack(self._take(HEADER.size, until := time.monotonic() + seconds, seconds))
+        if size > MAX_REMEMBERED:
+            raise _Failed(_NO_ANSWER)
+        return kind, self._take(size, until, seconds)
+
+    def _take(self, size: int, until: float, seconds: float) -> bytes:
+        while len(self._received) < size:
+            if not _wait(self._out, select.POLLIN, until - time.monotonic()):
+                raise _Failed(f"It did not return within {seconds:g} seconds.")
+            if not (read := os.read(self._out, 2**16)):
+                raise _Failed(self._how_it_ended())
+            self._received += read
+        taken = bytes(self._received[:size])
+        del self._received[:size]
+        return taken
+
+    def _how_it_ended(self) -> str:
+        try:
+            status = self._child.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return "It closed its pipes."
+        if status >= 0:
+            return f"It ended its process, with exit status {status}."
+        return _SIGNALS.get(signal.Signals(-status), f"Its process was killed by {signal.Signals(-status).name}.")
+
+    def log_tail(self) -> str:
+        """Read the end of what the process wrote before it was isolated."""
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), 2_000, max(0, size - 2_000)).decode(errors="replace").strip()
+
+    def close(self) -> None:
+        """Kill the process, and wait until it has ended."""
+        self._child.kill()
+        self._child.wait()
+
+
+def _wait(descriptor: int, event: int, seconds: float) -> bool:
+    """Wait until a pipe can be read or written, or is closed; false if it cannot in time."""
+    poll = select.poll()  # select() knows the descriptors up to 1,023 only
+    poll.register(descriptor, event)
+    return bool(poll.poll(max(0.0, 1_000 * seconds)))
+
+
+def _end(child: Any, log: Any) -> None:
+    child.kill()
+    child.wait()
+    for pipe in (child.stdin, child.stdout, log):
+        pipe.close()

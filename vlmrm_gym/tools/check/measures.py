@@ -1,0 +1,152 @@
+"""Measures how well a reward agrees with success labels: AUC and EPIC distance with bootstrap intervals.
+
+NumPy in, NumPy out. Intervals are percentiles over resamples with replacement (Efron 1979). Rows that come from one
+rollout resemble each other, and an interval that takes them for independent is too narrow: pass `groups`, and whole
+rollouts are drawn. An interval from few successes is too narrow as well; where successes and failures are separated
+perfectly, AUC is 1 in every resample. Controls are rewards that should be at chance: if one does as well as the
+measured reward, its AUC means little.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vlmrm_gym.data.metrics import all_alike, auc, check_labelled, epic_distance
+
+LEVEL = 0.95
+"""Fraction of the resamples that an interval holds."""
+SIGNIFICANCE = 0.05
+"""How often, at most, chance alone makes any of the controls of a reward count."""
+
+Counts = NDArray[np.int64]
+"""How often a resample has each row: int64 (N,)."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A measure, and the percentiles of it over resamples."""
+
+    value: float
+    """Of the rows as they are."""
+    low: float
+    """The percentile (1 - `LEVEL`) / 2."""
+    high: float
+    """The percentile (1 + `LEVEL`) / 2."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """Agreement of rewards with labels. The measures are None if there is nothing to measure; `problem` says why."""
+
+    problem: str | None
+    """Why there are no measures, as a sentence. None if there are."""
+    successes: int
+    """How many labels are True."""
+    failures: int
+    """How many are False."""
+    auc: Interval | None = None
+    """How often a success has a higher reward than a failure, from 0 to 1; chance is 0.5."""
+    epic: Interval | None = None
+    """EPIC distance to the labels, of rewards of states alone, from 0 to 1; sqrt(1/2) is uncorrelated."""
+
+
+def measure_agreement(
+    reward: ArrayLike,
+    success: ArrayLike,
+    *,
+    groups: NDArray[np.int64] | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Agreement:
+    """Compare the rewards of states with labels of success, by bootstrap resamples.
+
+    Every resample has as many groups as the original with successes only, with failures only, and with both. So it has
+    successes and failures, and with `groups=None` as many of each. A resample in which the reward is constant counts as
+    uncorrelated: its EPIC distance is sqrt(1/2).
+
+    Rewards are float (N,), finite, not empty; labels bool (N,). Rows of one number in `groups`, int (N,), those of a
+    rollout, are drawn together; None: every row for itself.
+    """
+    rewards, successes = check_labelled(reward, success)
+    count = int(successes.sum())
+    result = Agreement(problem=_problem(rewards, successes), successes=count, failures=len(successes) - count)
+    if result.problem:
+        return result
+    level, scaled = np.unique(rewards, return_inverse=True)[1], (rewards - rewards.mean()) / rewards.std()
+    measured = [
+        (_auc(counts, level, successes), _distance(counts, scaled, successes))
+        for counts in _draw(successes, np.arange(len(successes)) if groups is None else groups, resamples, seed)
+    ]
+    low, high = np.quantile(measured, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    values = auc(rewards, successes), epic_distance(rewards, successes)
+    of_auc, of_epic = (Interval(value, *map(float, bounds)) for value, *bounds in zip(values, low, high, strict=True))
+    return replace(result, auc=of_auc, epic=of_epic)
+
+
+def _problem(rewards: NDArray[np.float64], successes: NDArray[np.bool_]) -> str | None:
+    if successes.all() or not successes.any():
+        outcome, other = ("successes", "failures") if successes.all() else ("failures", "successes")
+        return f"All {len(successes)} states are {outcome}: without {other} there is nothing to compare them with."
+    if all_alike(rewards):
+        return f"All {len(rewards)} rewards are alike ({rewards[0]:g}): they do not separate successes from failures."
+    return None
+
+
+def _auc(counts: Counts, level: NDArray[np.int64], successes: NDArray[np.bool_]) -> float:
+    """AUC of a resample, from the rank of each row's reward among the different ones."""
+    positives, negatives = (np.bincount(level, counts * of_class) for of_class in (successes, ~successes))
+    beaten = np.cumsum(negatives) - negatives / 2  # ties count half
+    return positives @ beaten / (positives.sum() * negatives.sum())
+
+
+def _distance(counts: Counts, scaled: NDArray[np.float64], successes: NDArray[np.bool_]) -> float:
+    """EPIC distance of a resample, from rewards of mean 0 and variance 1."""
+    (xx, xy), (_, yy) = np.cov(scaled, successes, fweights=counts, ddof=0)
+    rho = xy / np.sqrt(xx * yy) if xx > 1e-12 else 0.0
+    return np.sqrt((1 - np.clip(rho, -1, 1)) / 2)
+
+
+def _draw(labels: NDArray[np.bool_], groups: NDArray[np.int64], resamples: int, seed: int) -> Iterator[Counts]:
+    """Draw the counts of each resample."""
+    rng = np.random.default_rng(seed)
+    _, group = np.unique(groups, return_inverse=True)
+    kinds = 2 * (np.bincount(group, labels) > 0) + (np.bincount(group, ~labels) > 0)  # which labels a group has
+    strata = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
+    drawn = [rng.choice(stratum, (resamples, len(stratum))) for stratum in strata]
+    for row in np.concatenate(drawn, axis=1):
+        yield np.bincount(row, minlength=len(kinds))[group]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control:
+    """The AUC of a reward that should be at chance."""
+
+    name: str
+    auc: float
+    """0.5 if its rewards are all alike."""
+    chance: float
+    """The highest AUC that chance explains, given how few the states are: see `chance_limit`."""
+    explanation: str
+    """What it would mean if this did as well as the reward."""
+
+
+def best_control(controls: Sequence[Control]) -> float | None:
+    """The highest AUC of the controls that chance does not explain; 0.5 if it explains all, None without controls."""
+    if not controls:
+        return None
+    return max((control.auc for control in controls if control.auc > control.chance), default=0.5)
+
+
+def chance_limit(success: NDArray[np.bool_], groups: NDArray[np.int64], comparisons: int) -> float:
+    """The AUC that a reward without any relation to success exceeds by chance, once in comparisons / `SIGNIFICANCE`.
+
+    By the normal approximation of the Mann-Whitney statistic, whose variance is (m + n + 1) / (12 m n) for m successes
+    and n failures, with Bonferroni's correction. States of one rollout, those of one number in `groups`, int64 (N,),
+    are alike, and count as one. Above 1 if there are too few states to tell.
+    """
+    m, n = (len(np.unique(groups[of_class])) for of_class in (success, ~success))
+    deviation = float(np.sqrt((m + n + 1) / (12 * m * n)))
+    return 0.5 + NormalDist().inv_cdf(1 - SIGNIFICANCE / comparisons) * deviation

@@ -1,0 +1,160 @@
+"""The rewards that an audit compares, and the scene whose states they are of.
+
+States are drawn and encoded once for all rewards that share an encoder; each is a head.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.error import DependencyNotInstalled
+from numpy.typing import NDArray
+
+from vlmrm_gym._util.errors import InputError, as_input_error, said_warnings
+from vlmrm_gym.rewards import RewardModel
+from vlmrm_gym.rewards.clip import CLIP
+from vlmrm_gym.rewards.heads import CombineViews, SequenceHead, apply_head, make_head
+from vlmrm_gym.rewards.learned import NO_HEAD
+from vlmrm_gym.rewards.model import Features, Rewards
+from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.scoring.backends import make_scoring_queue
+from vlmrm_gym.scoring.requests import Request
+from vlmrm_gym.scoring.state_encoder import StateEncoder, head_on_cpu
+from vlmrm_gym.states import States, StateView
+
+Reward = Callable[[Features], Rewards]
+"""A reward of the features of N states, float32 (N, V, D): float32 (N,)."""
+
+UNRELATED = "a bowl of fruit on a wooden table"
+"""A prompt that has nothing to do with any environment."""
+ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Alphas of the landscape, besides that of the reward, if there is a baseline."""
+BATCH = 32
+"""States that are drawn while those before them are encoded."""
+
+
+class EncodedRewards:
+    """Rewards that share an encoder (their `encoder_key` is equal), and their heads.
+
+    What loading them warns of is printed, once. A reward that cannot be loaded, is of clips or has no head yet is an
+    `InputError`.
+    """
+
+    def __init__(self, specs: Sequence[RewardSpec], device: str) -> None:
+        beside = [*alpha_curves(specs[0]).values(), *(one for spec in specs for one in control_rewards(spec).values())]
+        more = [spec for spec in beside if spec not in specs]
+        with as_input_error(DependencyNotInstalled, OSError, RuntimeError, TypeError), said_warnings():
+            models = [spec.build(device) for spec in specs]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                models += [spec.build(device) for spec in more]
+        if models[0].clip_length > 1 or isinstance(models[0].head, SequenceHead):
+            raise InputError("`reward` must be of single frames to be checked. Received one of several.")
+        if models[0].head is None:
+            raise InputError(NO_HEAD)
+        self.encoder = models[0]
+        self.is_ordered = models[0].ordered
+        """Whether the reward of a state depends on those of its episode before it."""
+        self._heads = list(zip([*specs, *more], map(head_on_cpu, models), strict=True))
+
+    @property
+    def weights(self) -> str:
+        """The model's name and the digest of its weights, where they are known."""
+        return self.encoder.weights
+
+    def view(self, spec: RewardSpec, combine_views: str | None, num_views: int) -> Reward:
+        """Choose one of the rewards, with its combination of views; None for one view.
+
+        A reward that sees all views at once combines them itself.
+        """
+        joint = combine_views is None or self.encoder.multi_view or self.encoder.encodes != "view"
+        combine = None if joint else CombineViews(str(combine_views), num_views)
+        head = next(head for own, head in self._heads if own == spec)
+        return partial(apply_head, make_head(head, combine, self.encoder.fingerprint))
+
+
+def encoder_key(spec: RewardSpec) -> object:
+    """Make a key that rewards of one encoder share: those of prompts by one model."""
+    return (spec.model, spec.precision, spec.resize_mode, spec.batch_size) if isinstance(spec, CLIP) else id(spec)
+
+
+def alpha_curves(spec: RewardSpec) -> dict[str, RewardSpec]:
+    """The lines of the landscape, by their labels: a reward with a baseline for several alphas, any other as it is."""
+    if not isinstance(spec, CLIP) or spec.baseline is None:
+        return {"reward": spec}
+    return {f"alpha {alpha:g}": replace(spec, alpha=alpha) for alpha in sorted({spec.alpha, *ALPHAS})}
+
+
+def control_rewards(spec: RewardSpec) -> dict[str, RewardSpec]:
+    """Rewards of prompts that say nothing of the task, by what they are called; none for a reward without prompts."""
+    if not isinstance(spec, CLIP):
+        return {}
+    texts = {"an unrelated prompt": UNRELATED, "the baseline as the prompt": spec.baseline}
+    return {
+        name: replace(spec, prompt=text, baseline=None, alpha=0.0) for name, text in texts.items() if text is not None
+    }
+
+
+class Scene:
+    """An environment, its cameras and the model that encodes what they see: each state is drawn and encoded once.
+
+    `progress` is called with the number of states after every batch that was encoded. A camera that does not exist is a
+    ValueError. Close it; the environment stays open.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        encoder: RewardModel,
+        camera: Any = None,
+        progress: Callable[[int], object] = lambda states: None,
+    ) -> None:
+        self.env, self._progress = env, progress
+        self.view = StateView(env, camera)
+        self.num_views = self.view.num_views
+        self._encoder = StateEncoder(encoder, self.num_views)
+        self._queue = make_scoring_queue(lambda device: self._encoder, self.view.make_renderer)
+        self._queue.batch_size = min(BATCH, self._queue.batch_size)
+
+    def features(self, states: States | NDArray[np.float64], lengths: Sequence[int] = ()) -> Features:
+        """Encode the features of N states from every camera, float32 (N, V, D).
+
+        An ordered model needs the `lengths` of the episodes that the states are of, one after the other.
+        """
+        every, size, ordered = _as_states(states), self._queue.batch_size, self._queue.info.ordered
+        if not ordered:
+            lengths = [size] * -(-len(every) // size)
+        parts = [every[end - length : end] for end, length in zip(np.cumsum(lengths), lengths, strict=True)]
+        requests = [Request(part, np.arange(len(part)), {0: None} if ordered else None) for part in parts]
+        self._queue.submit(*requests)
+        for request in requests:
+            if error := request.error():
+                raise error
+            self._progress(len(request))
+        return np.concatenate([request.features for request in requests])
+
+    def black(self, states: States) -> Features | None:
+        """The features of frames of N states if they were black, float32 (N, V, D); None if no frame is seen."""
+        if self._queue.info.sees_states:
+            return None
+        frames = np.zeros_like(self._queue.frames(states))
+        with warnings.catch_warnings():  # of a scene that the model does not know
+            warnings.simplefilter("ignore", UserWarning)
+            return self._encoder.features(frames)
+
+    def draw(self, states: States | NDArray[np.float64]) -> NDArray[np.uint8]:
+        """Draw states from every camera at the environment's own size: uint8 (N, V, H, W, 3)."""
+        return self._queue.frames(_as_states(states), self.view.size)
+
+    def close(self) -> None:
+        """Free the graphics resources."""
+        self._queue.close()
+        self.view.close()
+
+
+def _as_states(states: States | NDArray[np.float64]) -> States:
+    return states if isinstance(states, States) else States(states)

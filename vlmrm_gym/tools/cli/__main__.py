@@ -1,0 +1,6 @@
+"""`python -m vlmrm_gym.tools.cli` is the command `vlmrm-gym`."""
+
+from vlmrm_gym.tools.cli import main
+
+if __name__ == "__main__":
+    main()

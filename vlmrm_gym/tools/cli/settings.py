@@ -1,0 +1,217 @@
+"""Flags that several commands share, and how a command line is read."""
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+import tyro
+from gymnasium.error import DependencyNotInstalled
+from rich.console import Console
+from rich.text import Text
+
+from vlmrm_gym._util.errors import InputError, as_input_error, check_values, printable, said_warnings
+from vlmrm_gym._util.untrusted import read_json
+from vlmrm_gym._util.validation import short_repr
+from vlmrm_gym.rewards import specification
+from vlmrm_gym.rewards.clip import CLIPFields
+from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.rewards.specification import SERVER, names_code, names_server, resolve_reward
+from vlmrm_gym.scoring.options import DeviceOption
+from vlmrm_gym.scoring.several import SeveralRewards
+from vlmrm_gym.tasks import Task
+from vlmrm_gym.tools.train import config_types
+
+Command = TypeVar("Command")
+Texts = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
+"""Values of a flag that may be repeated. From Python: also a list, or one value."""
+Numbers = Annotated[tuple[float, ...], tyro.conf.UseAppendAction]
+YAML = Annotated[Any, plain_yaml.yaml_flag("YAML", object, read=str)]
+"""A flag that is written as YAML, of which JSON is a part; from Python also its value."""
+
+
+def read_yaml(name: str, given: Any) -> Any:
+    """The value of a flag that is written as YAML; raises an InputError if it is not."""
+    try:
+        return config_types.read_yaml(given)[1] if isinstance(given, str) else given
+    except ValueError as error:
+        raise InputError(f"`{name}` cannot be read: {error}. Received {short_repr(given)}.") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardFlags(DeviceOption, CLIPFields):
+    """The rewards to score by, and where: of prompts, or any other. Fields of CLIP that are not here are flags too."""
+
+    prompt: Texts = ()
+    """what should be seen: a reward for each (none: the task's own)"""
+    baseline: str | None = None
+    """the scene without the goal, for all prompts; used for alpha above 0 (None: the task's own)"""
+    alpha: Numbers = ()  # pyright: ignore[reportIncompatibleVariableOverride]
+    """strengths of the goal-baseline regularisation, from 0 to 1: a reward for each (none: 0)"""
+    model: Texts = ()  # pyright: ignore[reportIncompatibleVariableOverride]
+    """tiny, Architecture/pretrained tag, Architecture/checkpoint file, hf-hub:organisation/repository or
+    local-dir:folder: a reward for each (none: tiny, which is bundled, for environments of this package and their
+    originals in Gymnasium; ViT-B-32/laion2b_s34b_b79k for others, and for videos and pictures)"""
+    reward: Texts = ()
+    """in place of prompts: "package.module:attribute", a kind, or a JSON file of a specification"""
+    reward_kwargs: YAML = None
+    """keyword arguments of --reward, such as '{threshold: 0.5}'"""
+    trust_code: bool = False
+    """run the code that a file names: the class of a reward in a JSON file, or what a dataset or a run names"""
+    out: Path | None = None
+    """the folder to write"""
+    overwrite: bool = False
+    """replace earlier results in a folder that exists"""
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if get_origin(hint) is tuple and not isinstance(value, tuple):
+                value = tuple(value) if isinstance(value, list) else (value,)
+            elif isinstance(value, str) and Path in (hint, *get_args(hint)):
+                value = Path(value)
+            # Not as the fields' defaults: tyro appends to those.
+            object.__setattr__(
+                self, name, value or {"alpha": (CLIPFields.alpha,), "model": (CLIPFields.model,)}.get(name, value)
+            )
+
+    def specifications(self, task: Task | None = None) -> dict[str, RewardSpec]:
+        """The rewards by their labels; none without a prompt, also of the task, and a reward.
+
+        Raises an InputError if a value cannot be used.
+        """
+        for name in ("prompt", "alpha", "model", "reward"):
+            check_values(name, getattr(self, name), may_be_empty=True)
+        with as_input_error(OSError, TypeError):
+            return self._rewards() if self.reward else self._prompts(task)
+
+    def _rewards(self) -> dict[str, RewardSpec]:
+        options = {
+            one.name: (getattr(self, one.name), one.default) for one in fields(CLIPFields) if one.name != "prompt"
+        }
+        given = {name: value for name, (value, default) in options.items() if value not in (default, (default,))}
+        kwargs = read_yaml("reward_kwargs", self.reward_kwargs)
+        return {
+            _label(one): resolve_reward(*self._named(one, kwargs), prompt=self.prompt or None, options=given)
+            for one in self.reward
+        }
+
+    def _named(self, reward: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
+        """What `resolve_reward` takes for a reward and its keyword arguments: also a kind, or a file."""
+        if isinstance(reward, str) and reward in specification.KINDS and isinstance(kwargs or {}, Mapping):
+            return {"kind": reward, **(kwargs or {})}, None
+        if isinstance(reward, str) and reward.endswith(".json"):
+            return read_specification(Path(reward), trust_code=self.trust_code), kwargs
+        return reward, kwargs
+
+    def _prompts(self, task: Task | None) -> dict[str, RewardSpec]:
+        if self.reward_kwargs is not None:
+            raise InputError("`reward_kwargs` needs a `reward` to pass them to. Received no reward.")
+        prompts = self.prompt or (() if task is None or task.prompt is None else (task.prompt,))
+        baseline = self.baseline
+        if baseline is None and task is not None and any(self.alpha):
+            baseline = task.baseline
+        given, specs = {**self.settings(), "baseline": baseline}, {}
+        for model in self.model:
+            for prompt in prompts:
+                for alpha in self.alpha:
+                    more = [f"alpha {alpha}"] * (len(self.alpha) > 1) + [model] * (len(self.model) > 1)
+                    label = f"{prompt} ({', '.join(more)})" if more else prompt
+                    specs[label] = specification.CLIP(**{**given, "prompt": prompt, "alpha": alpha, "model": model})
+        return specs
+
+
+def compares(*names: str) -> Callable[[type[Command]], type[Command]]:
+    """Class decorator of a dataclass: these flags of its bases take several values, which are compared."""
+
+    def decorate(command: type[Command]) -> type[Command]:
+        for name in names:
+            command.__annotations__[name] = Texts
+            setattr(command, name, field(default=(), kw_only=True))
+        return command
+
+    return decorate
+
+
+def _label(reward: Any) -> str:
+    """A reward's name in tables: what names it, or the class of a value from Python."""
+    return reward if isinstance(reward, str) else getattr(reward, "__name__", type(reward).__name__)
+
+
+def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, Any]:
+    """The mapping form of a reward in a JSON file, see `vlmrm_gym.rewards.to_mapping`.
+
+    The head of a `Preference` is a file relative to the folder of this one. Raises an InputError if the file cannot be
+    read; or names code or a server, and is not trusted.
+    """
+    try:
+        values = read_json(path)
+    except InputError as error:
+        raise InputError(f"`reward`: {error}") from error
+    if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
+        rule = 'must have a mapping such as {"kind": "clip", "prompt": "a pole"}'
+        raise InputError(f"`reward`: {path} {rule}. Received {short_repr(values)}.")
+    for names, what in ((names_code, "code that would be run"), (names_server, SERVER)):
+        if not trust_code and names(values.get("kind"), values):
+            rule = f"names {what}. Received {short_repr(values)}. If you trust it, pass --trust-code."
+            raise InputError(f"`reward`: {path} {rule}")
+    if values.get("kind") == "preference" and isinstance(values.get("head"), str):
+        values["head"] = str(path.parent / values["head"])
+    return values
+
+
+def load_rewards(specs: Iterable[RewardSpec], device: str) -> SeveralRewards:
+    """Load the models of rewards, and print what they warn of, once; raises an InputError if one cannot be loaded."""
+    with as_input_error(DependencyNotInstalled, OSError, RuntimeError, TypeError), said_warnings():
+        return SeveralRewards(list(specs), device)
+
+
+def parse(command: type[Command], name: str, arguments: Sequence[str]) -> Command:
+    """The settings of a command of this name, a dataclass; ends the program after a usage error or --help."""
+    about = inspect.cleandoc(command.__doc__ or "")
+    if issubclass(command, RewardFlags):
+        about += f"\n\nKinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}."
+    words, registry = spread(arguments, command), plain_yaml.yaml_flags(read=str)
+    return tyro.cli(command, args=words, prog=f"vlmrm-gym {name}", description=about, registry=registry)
+
+
+def describe_kinds() -> list[str]:
+    """The registered kinds of rewards, with their fields."""
+    kinds = {kind: own for kind, own in specification.KINDS.items() if kind != "import"}  # a path names those itself
+    return [f"{kind}({', '.join(inspect.signature(own).parameters)})" for kind, own in kinds.items()]
+
+
+def spread(arguments: Sequence[str], command: type[Any]) -> list[str]:
+    """Arguments in which a flag of several values is repeated, once for each: what tyro reads without ambiguity."""
+    hints = get_type_hints(command, include_extras=True)
+    several = {name for name, hint in hints.items() if tyro.conf.UseAppendAction in getattr(hint, "__metadata__", ())}
+    spelled: list[str] = []
+    flag = ""
+    for word in arguments:
+        if found := re.match(r"--?([A-Za-z][\w-]*)", word):  # and not a negative number
+            flag = word if found[1].replace("-", "_") in several and "=" not in word else ""
+            spelled.append(word)
+        elif flag:
+            if spelled[-1] == flag:
+                spelled.pop()
+            spelled.append(f"{flag}={word}")
+        else:
+            spelled.append(word)
+    return spelled
+
+
+class PlainConsole(Console):
+    """Prints strings as they are: no markup, no control characters, nothing that the terminal cannot show.
+
+    It is as wide as the terminal, or wide enough where there is none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, width=None if sys.stdout.isatty() else 10_000)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Render the text as `printable` makes it."""
+        return super().render_str(printable(text, self.encoding), **options)

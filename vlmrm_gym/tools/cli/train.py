@@ -1,0 +1,201 @@
+"""The command `vlmrm-gym train`: trainings with Stable-Baselines3."""
+
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from vlmrm_gym._util.errors import say
+from vlmrm_gym.rewards.clip import CLIPFields
+from vlmrm_gym.tools.cli.settings import describe_kinds, read_specification
+from vlmrm_gym.tools.train.algorithms import find_wrong_arguments
+from vlmrm_gym.tools.train.checks import check_key, complete, find_named_code
+from vlmrm_gym.tools.train.config import Config
+from vlmrm_gym.tools.train.config_file import (
+    ConfigError,
+    ConfigFile,
+    Problem,
+    as_values,
+    names_of,
+    read_config_file,
+    validate,
+)
+from vlmrm_gym.tools.train.config_types import FLAGS, read_flag, yaml_flags
+from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
+from vlmrm_gym.tools.train.signals import Interrupted
+
+
+@dataclass
+class Train:
+    """Train an agent with Stable-Baselines3 from a prompt.
+
+    Settings come from a configuration file, flags, or both; flags take precedence. All have defaults for the task:
+
+        vlmrm-gym train VLMRM/CartPole-v1
+        vlmrm-gym train Ant-v5 --prompt "an ant robot on its back" --model ViT-B-32/laion2b_s34b_b79k
+        vlmrm-gym train config.yaml --seed 3 --reward.num-workers 2
+        vlmrm-gym train VLMRM/CartPole-v1 --reward preference --labeler human
+        vlmrm-gym train --resume runs/CartPole-v1__DQN__0__1700000000
+
+    --prompt, --baseline, --alpha, --model, --camera and --labeler are short for --reward.prompt and so on, --reward for
+    --reward.name, and --reward-kwargs for --reward.kwargs. Any parameter of the algorithm is a flag, whose value is
+    YAML: --rl.learning-rate 3e-4, --rl.policy-kwargs "{net_arch: [64, 64]}".
+
+    Ctrl-C ends the training with a checkpoint, when the episodes have ended. After Ctrl-C, a crash or a reboot,
+    --resume continues from the newest checkpoint as if nothing had happened.
+
+    Do not resume a stranger's run: its configuration names models to download and folders to write to (SECURITY.md).
+    """
+
+    config: Annotated[Path | None, tyro.conf.Positional] = None
+    """a configuration file (YAML), of this package or of the published VLM-RM code; or an ID, short for --env-name"""
+    dry_run: bool = False
+    """print the plan only: environments, updates, memory, downloads"""
+    resume: Path | None = None
+    """the folder of a run to resume"""
+    trust_code: bool = False
+    """run the code that the configuration file names: a reward, its labeler, schedule or combine_views, or an
+    environment, as module:name, a text with a colon in env_kwargs, or a runtime_env of Ray; and send your key to a
+    server that it names as a labeler's base_url"""
+    settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    spelled = id_as_flag(arguments)
+    kinds = f"Kinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}."
+    train(_read_flags(spelled, Config(), f"{inspect.cleandoc(Train.__doc__ or '')}\n\n{kinds}"), spelled)
+
+
+def train(command: Train, arguments: list[str]) -> None:
+    """Run the command; raises a ConfigError or RunError if a setting or the run's folder cannot be used."""
+    resumed = None if command.resume is None else RunFolder.open(command.resume)
+    source = command.config or (resumed.config_file if resumed else None)
+    config, file = read_settings(source, arguments, trust_code=command.trust_code)
+    if resumed is None:
+        with file.locating():
+            check_key(config)
+    from vlmrm_gym.tools.train.run import plan_training
+
+    for name, text in plan_training(config).items():
+        say(f"{name + ':':14}{text}")
+    if command.dry_run:
+        return
+    from vlmrm_gym.tools.train.run import resume, start
+
+    folder = resumed or RunFolder(config.run_folder)
+    try:
+        with file.locating():
+            if resumed:
+                resume(config, resumed)
+            else:
+                start(config, folder)
+    except (Interrupted, KeyboardInterrupt) as error:
+        say(_resume_hint(folder), error=True)
+        sys.exit(128 + getattr(error, "signal", signal.SIGINT))
+    except (ConfigError, RunError):
+        raise
+    except Exception:  # bad input, too: a program that fails on a frame, a server's budget that is used up
+        say(_resume_hint(folder), error=True)
+        raise
+    say(f"Done: {folder.path}. To evaluate it: vlmrm-gym evaluate {folder.path}")
+
+
+def configure(source: Path | None, arguments: list[str]) -> Config:
+    """Read the configuration of a file and flags; see `read_settings`."""
+    return read_settings(source, arguments, trust_code=False)[0]
+
+
+def read_settings(source: Path | None, arguments: list[str], *, trust_code: bool) -> tuple[Config, ConfigFile]:
+    """Read the configuration of a file and flags with defaults filled in, and the file, which knows its lines.
+
+    With `trust_code`, code that the file names is run. Raises a ConfigError if a setting cannot be used; unknown keys,
+    types and ranges are reported all at once.
+    """
+    file = ConfigFile() if source is None else read_config_file(source)
+    settings = _read_flags(arguments, file.config).settings
+    file = file.overridden(settings)
+    with file.locating():
+        config, wrong = validate(_with_specification(as_values(settings)))
+        _use_cache(config)  # before anything imports Hugging Face's libraries
+        problems = [*file.problems, *wrong]
+        if algorithm := config.rl.algorithm or (config.task and config.task.training.get("algorithm")):
+            problems += find_wrong_arguments(replace(config.rl, algorithm=algorithm))
+        if not trust_code:
+            problems += find_named_code(config, _read_flags(arguments, Config()).settings)
+        if problems:
+            raise ConfigError(problems)
+        return complete(config), file
+
+
+def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> Train:
+    """The command, settings over those of `default`. Parameters of the algorithm are read here, the rest by tyro."""
+    words, options, waiting = [], dict(default.rl.options), [*arguments]
+    while waiting:
+        word = waiting.pop(0)
+        flag, equals, value = word.partition("=")
+        key = flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else ""
+        section, _, name = key.rpartition(".")
+        if section == "rl" and name.removeprefix("no_") not in names_of(("rl",)):
+            is_alone = not waiting or waiting[0].startswith("--")
+            text = value if equals else "true" if is_alone else waiting.pop(0)
+            options[name] = read_flag(text) if text else text
+        else:
+            words.append(f"--{FLAGS[key]}{equals}{value}" if key in FLAGS else word)
+    default = replace(default, rl=replace(default.rl, options=options))
+    return tyro.cli(
+        Train,
+        args=words,
+        default=Train(settings=default),
+        prog="vlmrm-gym train",
+        description=about,
+        registry=yaml_flags(),
+    )
+
+
+def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
+    """Replace a reward that is the file of a specification by what that says.
+
+    Raises an InputError if it cannot be read, or a field of it is given beside it.
+    """
+    reward, default = values["reward"], as_values(Config())["reward"]
+    if not reward["name"].endswith(".json"):
+        return values
+    specification = read_specification(Path(reward["name"]), trust_code=True)  # `find_named_code` sees what it says
+    given = [name for name in (*CLIPFields.__dataclass_fields__, "kwargs") if reward.get(name) != default.get(name)]
+    if given:
+        rule = f"cannot be passed beside the file of a reward, {reward['name']}. Change the file."
+        raise ConfigError([Problem.of(f"reward.{given[0]}", rule)])
+    kind = str(specification.get("kind"))
+    fields = {name: value for name, value in specification.items() if name != "kind" and value is not None}
+    shared = fields.keys() & CLIPFields.__dataclass_fields__
+    known = {"clip": fields.keys(), "preference": shared}.get(kind, ())
+    shared_fields = {name: fields.pop(name) for name in list(known)}
+    return {**values, "reward": {**reward, "name": kind, **shared_fields, **({"kwargs": fields} if fields else {})}}
+
+
+def _use_cache(config: Config) -> None:
+    """Set Hugging Face's cache, which is read once, when its libraries are imported."""
+    if config.reward.cache_dir is not None:
+        os.environ["HF_HUB_CACHE"] = str(Path(config.reward.cache_dir).expanduser())
+
+
+def _resume_hint(folder: RunFolder) -> str:
+    if not folder.config_file.exists():
+        return "Stopped before the training began."
+    reached = max(folder.checkpoints, default=0)
+    return f"Stopped. To resume from step {reached:,}: vlmrm-gym train --resume {folder.path}"
+
+
+def id_as_flag(arguments: Sequence[str]) -> list[str]:
+    """Arguments in which a first one that is an ID, and no file, is passed by --env-name."""
+    first = Path(*arguments[:1])
+    if not arguments or arguments[0].startswith("-") or first.suffix in (".yaml", ".yml") or os.path.exists(first):
+        return list(arguments)
+    return ["--env-name", *arguments]

@@ -1,0 +1,186 @@
+"""The episodes that a program is verified on: random and constant behaviour, experts, and the way to the goal."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.error import DependencyNotInstalled
+from numpy.typing import NDArray
+
+from vlmrm_gym._util.errors import InputError, as_input_error
+from vlmrm_gym._util.validation import check_size, find_time_limit
+from vlmrm_gym.data.labels import check_environment, read_dataset, read_settings
+from vlmrm_gym.data.rollouts import Policy, capture_state, check_states, constant_actions, play, random_actions
+from vlmrm_gym.data.trajectory import Trajectory
+from vlmrm_gym.rewards.model import fixed_size
+from vlmrm_gym.states import StateView, is_drawn_from_states
+from vlmrm_gym.states.states import States
+from vlmrm_gym.tasks.known_states import TaskStates
+from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
+
+STEPS = 200
+"""Of an episode, if neither the caller nor the environment says how many."""
+WAY = "the way to the goal"
+UNTRAINED = {"random": random_actions, "constant": constant_actions}
+
+
+def is_enough(steps: NDArray[np.bool_], needed: float) -> bool:
+    """Whether at least one step, and a share `needed` of all, hold: bool (T,)."""
+    return bool(steps.any()) and float(steps.mean()) >= needed
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Examples:
+    """The episodes that programs are verified on. Their frames are drawn when they are looked at."""
+
+    episodes: Sequence[Trajectory]
+    """Their `source` is "random", "constant", `WAY`, or the name of a run or of a dataset."""
+    experts: Sequence[bool]
+    """Whether a program must be completed by each of them."""
+    draw: Callable[[States], NDArray[np.uint8]]
+    """Draws states: uint8 (T, H, W, 3). It works in the context of `gather` only."""
+    needed: float = 0.0
+    """The share of an episode's steps that must succeed for the episode to be a success. 0: one step is enough."""
+    size: tuple[int, int] | None = None
+    """Height and width of the frames; None: the environment's own."""
+    environment: str = ""
+    """The environment's ID, or the path of the function that makes it."""
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    def succeeded(self, number: int) -> bool | None:
+        """Whether an episode is a success; None if that is not known of every step."""
+        success = self.episodes[number].known_success
+        return None if success is None else is_enough(success, self.needed)
+
+    def thin(self, number: int, count: int) -> NDArray[np.int64]:
+        """Every k-th step of an episode: at most `count`, which are a success if the episode is one, and only then.
+
+        If success is not known, the last one is among them: its state may be the goal.
+        """
+        episode, succeeded = self.episodes[number], self.succeeded(number)
+        stride = -(-len(episode) // count)
+        if succeeded is None:
+            first = (len(episode) - 1) % stride
+        else:
+            first = (max if succeeded else min)(range(stride), key=lambda step: episode.success[step::stride].mean())
+        return np.arange(first, len(episode), stride)
+
+
+@contextmanager
+def gather(
+    id: str | None = None,
+    *,
+    env: str | None = None,
+    camera: Any = None,
+    size: tuple[int, int] | None = None,
+    policies: Mapping[str, Callable[[gym.Env[Any, Any]], Policy]] = MappingProxyType({}),
+    rollouts: Sequence[Path] = (),
+    episodes: int = 10,
+    steps: int | None = None,
+    seed: int = 0,
+    progress: Callable[[], object] = lambda: None,
+) -> Iterator[Examples]:
+    """Play and read the episodes that programs for an environment are verified on: a context manager.
+
+    Experts are the episodes of trained policies and of datasets; where it is known which states succeed, those that are
+    successes. Without policies and datasets the way to the goal takes their place, if the task's record knows goals:
+    from the state of a reset to a goal state in the first half of an episode, and there for the other half.
+
+    Args:
+        id: The environment's ID; None with `env`.
+        env: "package.module:function", which makes the environment.
+        camera: See `vlmrm_gym.VLMReward`; None: the task's own, else the environment's. One view.
+        size: Height and width of the frames, `Program.size`; None: the environment's own.
+        policies: Of experts, by the names of their episodes: each makes the policy of an environment.
+        rollouts: Folders of datasets of `vlmrm-gym dataset`.
+        episodes: Of each behaviour that is played, at least 1.
+        steps: The most steps of an episode; None: the environment's own time limit, or `STEPS`.
+        seed: Of everything that is drawn, from 0.
+        progress: Called after each episode.
+
+    Raises:
+        InputError: The environment, a number, a camera or a dataset cannot be used.
+    """
+    with as_input_error():
+        size = check_size(size)
+    for name, value, least in (("episodes", episodes, 1), ("steps", steps, 1), ("seed", seed, 0)):
+        if value is not None and not least <= value < 2**31:
+            raise InputError(f"`{name}` must be from {least} to {2**31 - 1}. Received {value}.")
+    task = None if id is None else find_named_task(id)
+    camera = task.camera if camera is None and task is not None else camera
+    with ExitStack() as opened:
+        made = opened.enter_context(closing(make_unscored_env(id, env, steps)))
+        with as_input_error(DependencyNotInstalled):
+            view = opened.enter_context(closing(StateView(made, camera)))
+        if view.num_views > 1:
+            raise InputError(f"`camera` must have one view here. Received {view.num_views}. Pass one of them.")
+        renderer = opened.enter_context(closing(view.make_renderer(fixed_size(size))))
+        steps = steps or find_time_limit(made) or STEPS
+        knows = task is not None and task.states is not None and is_drawn_from_states(made)
+        states = task.make_states() if task is not None and knows else None
+        threshold = 0.0 if task is None else task.success_threshold
+        needed = threshold or 0.0
+
+        def play_all() -> Iterator[tuple[Trajectory, bool | None]]:
+            """Episodes, and whether what chose their actions is trained; None: they are never of an expert."""
+            for i in range(episodes):
+                for number, (name, policy) in enumerate(UNTRAINED.items()):
+                    act = policy(made.action_space, np.random.default_rng((seed, i, number)))
+                    yield play(made, view, act, seed=seed + i, steps=steps, source=name), None
+            for name, make_policy in policies.items():
+                act = make_policy(made)
+                for i in range(episodes):
+                    yield play(made, view, act, seed=seed + 10_000 + i, steps=steps, source=name), True
+            for folder in rollouts:
+                check_environment(folder, id, env)
+                is_trained = read_settings(folder)["policy"] not in UNTRAINED
+                recorded = read_dataset(folder)
+                check_states(recorded, made, view)
+                yield from ((replace(one, source=folder.name), is_trained) for one in recorded)
+            if states is not None and not policies and not rollouts:
+                ways = _ways(made, view, states, episodes, steps, seed)
+                yield from ((Trajectory(source=WAY, states=way), True) for way in ways)
+
+        found, experts = list[Trajectory](), list[bool]()
+        for episode, is_trained in play_all():
+            success = episode.success
+            if states is not None and states.has_success_fn:
+                success = states.succeeds(episode.states.rows).astype(np.float64)
+            elif threshold is None:  # what the environment says is no success
+                success = np.full(len(episode), np.nan)
+            found.append(replace(episode, success=success))
+            known = found[-1].known_success
+            is_success = is_trained if known is None else is_enough(known, needed)
+            experts.append(is_trained is not None and bool(is_success))
+            progress()
+        yield Examples(
+            episodes=found,
+            experts=experts,
+            draw=lambda drawn: drawn.draw(renderer),
+            needed=needed,
+            size=size,
+            environment=id or str(env),
+        )
+
+
+def _ways(
+    env: gym.Env[Any, Any], view: StateView, task: TaskStates, count: int, steps: int, seed: int
+) -> Iterator[States]:
+    """Episodes that lead straight to goal states, and stay there; none if no goal is known."""
+    shares = np.linspace(0, 1, steps // 2 + 1)[1:]
+    for i, goal in enumerate(task.goals(count, np.random.default_rng(seed))):
+        env.reset(seed=seed + 20_000 + i)
+        view.reset()
+        start, _ = capture_state(view)
+        way = task.on_the_way(shares)
+        if way is None:
+            straight = start + shares[:, None] * (goal - start)
+            way = task.perturb(straight, np.zeros((len(straight), task.dimensions)))  # makes them possible
+        yield States(np.concatenate([way, np.repeat(goal[None], steps - len(way), axis=0)]))

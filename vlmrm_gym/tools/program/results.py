@@ -1,0 +1,281 @@
+"""Results of a verification: which episodes complete a program, and which break the rules."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym._util.files import atomic_write_text
+from vlmrm_gym._util.validation import is_finite, short_repr
+from vlmrm_gym.data.trajectory import Trajectory
+from vlmrm_gym.rewards.program.spec import Program
+from vlmrm_gym.tools.program.episodes import Examples, is_enough
+
+MAX_SHOWN, MAX_FAILURES = 6, 3
+"""Frames of a failure, and failures of a rule, that are shown."""
+Change = Callable[[NDArray[Any]], NDArray[Any]]
+"""Of frames, uint8 (B, H, W, 3)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Shares of the episodes that complete a program.
+
+    Raises:
+        ValueError: A share is not from 0 to 1, or the threshold is not finite.
+    """
+
+    random: float = 0.1
+    """Of random behaviour, and of constant behaviour, at most."""
+    experts: float = 1.0
+    """Of experts, at least; also with frames that are moved by a pixel."""
+    negatives: float = 0.0
+    """Of frozen, reversed, shuffled and black episodes, at most."""
+    threshold: float = 1.0
+    """What a function returns at least for a frame that is a success. True is 1."""
+
+    def __post_init__(self) -> None:
+        for name in ("random", "experts", "negatives"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"`{name}` must be a share from 0 to 1. Received {short_repr(getattr(self, name))}.")
+        if not is_finite(self.threshold):
+            raise ValueError(f"`threshold` must be a finite number. Received {short_repr(self.threshold)}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A row of the table: how often episodes of one kind complete the program."""
+
+    behaviour: str
+    """What they are: the behaviour, or what was made of the experts' episodes."""
+    episodes: int
+    """How many count."""
+    completed: float | None
+    """The share of them that completed the program; None: none counts."""
+    subtasks: tuple[float, ...]
+    """The same for each sub-task. Of a function: the share of frames that get the threshold."""
+    rule: str
+    """The limit as a phrase; empty if there is none."""
+    kept: bool
+    """Whether the limit is kept."""
+    note: str = ""
+    """Why some or all do not count."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Failure:
+    """An episode in which a program breaks a rule."""
+
+    rule: str
+    """The rule, a sentence."""
+    behaviour: str
+    """What the episode is, as in `Row`."""
+    episode: int
+    """Its number among all episodes, from 0; of a made episode that of the expert's."""
+    steps: NDArray[np.int64]
+    """int64 (K,): the steps that decide, from 0."""
+    frames: NDArray[np.uint8]
+    """uint8 (K, H, W, 3): their frames, as the program saw them."""
+    values: NDArray[np.float64]
+    """float64 (K,): what the program returned there; NaN where it failed."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shown:
+    """What a program was shown of an episode, and what it returned."""
+
+    name: str
+    """What it is, in the table."""
+    number: int
+    """Of the episode."""
+    examples: Examples
+    steps: NDArray[np.int64]
+    """int64 (T,): the steps of the episode that are looked at."""
+    order: NDArray[np.int64]
+    """int64 (T,): which of them are shown, in this order."""
+    change: Change = np.asarray
+    """What is made of the frames; nothing."""
+    values: NDArray[np.float64]
+    """float64 (T,); NaN: none yet."""
+    subtasks: int
+    threshold: float
+
+    @property
+    def episode(self) -> Trajectory:
+        """The whole episode."""
+        return self.examples.episodes[self.number]
+
+    @property
+    def levels(self) -> NDArray[np.int64]:
+        """How many sub-tasks have been completed: int64 (T,). Of a function: 1 for its threshold, else 0."""
+        if not self.subtasks:
+            return (self.values >= np.float32(self.threshold)).astype(np.int64)
+        return np.floor(self.values * self.subtasks + 1e-6 * self.subtasks).astype(np.int64)
+
+    @property
+    def completed(self) -> bool:
+        """Whether the episode completes the program."""
+        if self.subtasks:
+            return bool(self.levels.max() >= self.subtasks)
+        return is_enough(self.levels > 0, self.examples.needed)
+
+    @property
+    def shares(self) -> list[float]:
+        """1 or 0 for each sub-task; of a function the share of frames that get the threshold."""
+        if not self.subtasks:
+            return [float(self.levels.mean())]
+        return [float(self.levels.max() > task) for task in range(self.subtasks)]
+
+    def failure(self, rule: str, steps: NDArray[np.int64] | None = None) -> Failure:
+        """The failure, with the frames at `steps`; None: those that decide."""
+        if steps is None:
+            levels, ends = self.levels, [0, self.values.argmax(), self.values.argmin(), len(self.values) - 1]
+            completions = [np.argmax(levels >= level) for level in range(1, levels.max() + 1)]
+            steps = np.unique(np.array([*completions, *ends], dtype=np.int64))
+        steps = steps[np.unique(np.linspace(0, len(steps) - 1, MAX_SHOWN).round().astype(int))]
+        states = self.episode.states[self.steps[self.order[steps]]]
+        return Failure(
+            rule=rule,
+            behaviour=self.name,
+            episode=self.number,
+            steps=self.steps[steps],
+            frames=self.change(self.examples.draw(states)),
+            values=self.values[steps],
+        )
+
+
+@dataclass(eq=False)
+class Tally:
+    """Counts which episodes of one kind complete the program."""
+
+    name: str
+    at_least: float = 0.0
+    at_most: float = 1.0
+    shown: list[Shown] = field(default_factory=list)
+    """The episodes that count."""
+    notes: Counter[str] = field(default_factory=Counter)
+    """Why others do not, and how many."""
+
+    def row(self) -> Row:
+        """The line of the table. A limit is kept without episodes."""
+        share = float(np.mean([one.completed for one in self.shown])) if self.shown else None
+        rule = f"at most {self.at_most:.0%}" if self.at_most < 1 else ""
+        return Row(
+            behaviour=self.name,
+            episodes=len(self.shown),
+            completed=share,
+            subtasks=tuple(np.mean([one.shares for one in self.shown], axis=0).tolist()) if self.shown else (),
+            rule=f"at least {self.at_least:.0%}" if self.at_least > 0 else rule,
+            kept=share is None or self.at_least <= share <= self.at_most,
+            note="; ".join(f"{number} left out: {why}" for why, number in self.notes.items()),
+        )
+
+    def failures(self) -> list[Failure]:
+        """The first episodes that are against the limit, if it is not kept."""
+        if (row := self.row()).kept:
+            return []
+        sentence = f"The program must be completed by {row.rule} of the episodes: {self.name}."
+        against = [one for one in self.shown if one.completed == (self.at_most < 1)]
+        return [one.failure(sentence) for one in against[:MAX_FAILURES]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """Confusion numbers of a program that says success or failure, and the AUC of its values."""
+
+    unit: str
+    """"frames" of a function, "episodes" of sub-tasks."""
+    true_positives: int
+    false_positives: int
+    false_negatives: int
+    true_negatives: int
+    auc: float | None
+    """How often a frame of success has a higher value than one of failure: see `metrics.auc`. None without both."""
+
+    @property
+    def accuracy(self) -> float:
+        """The share that is right, from 0 to 1."""
+        right = self.true_positives + self.true_negatives
+        return right / (right + self.false_positives + self.false_negatives)
+
+    def describe(self) -> str:
+        """Write all numbers as a sentence."""
+        ranked = "" if self.auc is None else f" AUC of the frames: {self.auc:.3f}."
+        successes = f"{self.true_positives:,} of {self.true_positives + self.false_negatives:,} successes"
+        failures = f"{self.true_negatives:,} of {self.true_negatives + self.false_positives:,} failures"
+        return f"{self.accuracy:.1%} of the {self.unit} are right: {successes}, {failures}.{ranked}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Verification:
+    """The results of a verification."""
+
+    program: Program
+    environment: str
+    """The ID, or the path of the function that makes it; empty if it is not known."""
+    limits: Limits
+    subtasks: tuple[str, ...]
+    """Names of the sub-tasks; none for a function."""
+    rows: Sequence[Row]
+    failures: Sequence[Failure]
+    accuracy: Accuracy | None
+    """Against success, where it is known; None if it is not, or always the same."""
+    verified: bool
+    """Whether there were experts. Without them nothing is verified."""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether it was verified, and no rule is broken."""
+        return self.verified and not self.failures
+
+    @property
+    def verdict(self) -> str:
+        """The verdict as a sentence."""
+        if not self.verified:
+            return "Nothing was verified: there were no episodes of experts."
+        return "The program is accepted." if self.accepted else "The program is not accepted."
+
+    def table(self) -> list[list[str]]:
+        """Make the heads of the table of rows, and its lines."""
+        table = [["Episodes", "count", "completed", "limit", *(self.subtasks or ("frames",)), ""]]
+        for row in self.rows:
+            shares = row.subtasks or (None,) * max(1, len(self.subtasks))
+            completed, *cells = ("" if share is None else f"{share:.0%}" for share in (row.completed, *shares))
+            limit = row.rule if row.kept else f"{row.rule}, broken"
+            table.append([row.behaviour, str(row.episodes), completed, limit, *cells, row.note])
+        return table
+
+    def write(self, folder: Path) -> None:
+        """Write report.html, with the frames that decide, which needs no network, and verification.json, the numbers.
+
+        Raises:
+            OSError: A file could not be written.
+        """
+        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+        from vlmrm_gym.tools.check.report.pictures import embed
+
+        loaders = [
+            PackageLoader("vlmrm_gym.tools.program", "."),
+            PackageLoader("vlmrm_gym.tools.check.report", "templates"),
+        ]
+        environment = Environment(loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined)
+        environment.filters["embed"] = embed
+        page = environment.get_template("report.html.j2").render(found=self)
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_write_text(folder / "report.html", page)
+        failures = []
+        for one in self.failures:
+            values = [None if np.isnan(value) else value for value in one.values.tolist()]
+            place = {"rule": one.rule, "behaviour": one.behaviour, "episode": one.episode}
+            failures.append({**place, "steps": one.steps.tolist(), "values": values})
+        accuracy = None if self.accuracy is None else {**asdict(self.accuracy), "accuracy": self.accuracy.accuracy}
+        outcome = {name: getattr(self, name) for name in ("environment", "accepted", "verified", "subtasks")}
+        known = {"program": self.program.name, "sha256": self.program.sha256, **outcome, "limits": asdict(self.limits)}
+        known |= {"rows": [asdict(row) for row in self.rows], "accuracy": accuracy, "failures": failures}
+        atomic_write_text(folder / "verification.json", json.dumps(known, indent=2))

@@ -1,0 +1,289 @@
+"""The callback of a run: logs metrics, keeps policies and checkpoints, records videos, handles signals."""
+
+import io
+import json
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.callbacks import BaseCallback
+from tqdm import tqdm
+
+from vlmrm_gym._util.errors import printable
+from vlmrm_gym._util.files import atomic_write, atomic_write_text
+from vlmrm_gym._util.validation import is_number
+from vlmrm_gym.tools.train.config import Config
+from vlmrm_gym.tools.train.config_file import to_yaml
+from vlmrm_gym.tools.train.evaluation import record_video
+from vlmrm_gym.tools.train.preferences import Learning
+from vlmrm_gym.tools.train.resumable import Progress, ResumableVecEnv, counters, preserve_rng, restart
+from vlmrm_gym.tools.train.run_folder import CHECKPOINTED, METRICS, RunFolder
+from vlmrm_gym.tools.train.signals import Interrupted, SignalGuard
+
+_MIN_EPISODES = 8
+"""Minimum number of episodes over which policies are compared."""
+
+
+class RunCallback(BaseCallback):
+    """Writes a run's folder while an algorithm learns, between rollouts.
+
+    Checkpoints are taken where all episodes have ended; where they do not end together, episodes are cut, at the latest
+    an episode's length after a checkpoint was due. `learning` is what learns the reward, if it is learned, and
+    `progress` that of the checkpoint to resume from.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        envs: ResumableVecEnv,
+        signals: SignalGuard,
+        learning: Learning | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__()
+        self.config, self.folder, self.envs, self.signals, self.learning = config, folder, envs, signals, learning
+        self.progress = progress or Progress()
+        self._is_resumed = progress is not None
+        self._due_at: int | None = None
+        """The step at which a checkpoint became due that is not taken yet."""
+        self._bar = tqdm(total=config.rl.n_steps, initial=self.progress.step, unit="step", smoothing=0.05)
+        if learning is not None:
+            learning.callback.progress = self._bar.set_postfix_str
+        self._failing: set[str] = set()
+        """What could not be written at the last attempt."""
+        self._recent_success: deque[float] = deque(maxlen=32)
+        self._started = time.monotonic() - self.progress.seconds
+
+    def _on_rollout_start(self) -> None:
+        if self._is_resumed:
+            self._is_resumed = False
+            for name, value in self.progress.logged.items():
+                self.logger.record(name, value)
+            restart(self.model, self.envs, self.config.seed)
+            return
+        before, now = self.progress.step, self.model.num_timesteps
+        self.progress.step = now
+        logging = self.config.logging
+        has_round = self._log_rounds()
+        self._keep_best()
+        if _due(logging.tensorboard_freq, before, now) or (has_round and logging.tensorboard_freq):
+            self._log()
+        if _due(logging.video_freq, before, now):
+            self._record_video()
+        if self._due_at is None and (_due(logging.checkpoint_freq, before, now) or self.signals.received is not None):
+            self._due_at = now
+        longest = 0 if self.envs.overlaps else (self.config.rl.episode_length or 0) * self.envs.num_envs
+        is_late = self._due_at is not None and now - self._due_at >= longest
+        if (self.envs.is_between_episodes and not self.envs.overlaps) or is_late:
+            self._restart()
+            if self._due_at is not None:
+                self._due_at = None
+                self.checkpoint(required=self.signals.received is not None)
+            if self.signals.received is not None:
+                raise Interrupted(self.signals.received)
+
+    def _restart(self) -> None:
+        """Begin all that is random anew, and log the episodes that were waited for."""
+        self._log_infos(restart(self.model, self.envs, self.config.seed))
+
+    def _on_step(self) -> bool:
+        self._bar.update(self.model.num_timesteps - self._bar.n)
+        self._log_infos(self.locals["infos"])
+        return True
+
+    def _log_infos(self, infos: list[dict[str, Any]]) -> None:
+        if episodes := [info["episode"] for info in infos if "episode" in info]:
+            self._log_episodes(episodes, [info["vlm_scored"] for info in infos if "vlm_scored" in info])
+
+    def _on_training_end(self) -> None:
+        self._restart()
+        self.progress.step = self.model.num_timesteps
+        self._keep_best()
+        self._log()
+        self.checkpoint(required=True)  # before the video, which needs room too
+        if self.config.logging.video_freq:
+            self._record_video()
+
+    def close(self) -> None:
+        """Write pending rows and close the progress bar."""
+        self._log_rounds()
+        self._write_rows()
+        self._bar.close()
+
+    def checkpoint(self, *, required: bool = False) -> None:
+        """Write a checkpoint, unless there is one of this step; raise an OSError only if it is `required`."""
+        step, model = self.model.num_timesteps, self.model
+        if step == self.progress.checkpoint:
+            return
+        progress = {**asdict(self.progress), "step": step, "checkpoint": step}
+        progress["seconds"] = time.monotonic() - self._started
+        progress["logged"] = {name: float(own) for name, own in self.logger.name_to_value.items() if is_number(own)}
+        state = {"counters": counters(model), "progress": progress, "config": to_yaml(self.config)}
+        writers: dict[str, Callable[[Path], object]] = {
+            "model.zip": partial(_save, model.save),
+            "state.json": lambda path: path.write_text(json.dumps(state)),
+        }
+        if (buffer := getattr(model, "replay_buffer", None)) is not None:
+            writers["replay_buffer.npz"] = lambda path: np.savez(path, **buffer.state_dict())
+        if self.learning is not None:
+            writers["preferences.zip"] = self.learning.save
+        for name in CHECKPOINTED:
+            if (file := self.folder.path / name).exists():
+                writers[name] = lambda path, file=file: shutil.copyfile(file, path)
+        try:
+            self.folder.save_checkpoint(step, writers)
+        except OSError as error:
+            if required:
+                raise
+            kept = self.progress.checkpoint
+            kept = "There is none before it." if kept is None else f"That of step {kept:,} is kept."
+            self._warn(f"The checkpoint of step {step:,} could not be written: {error}. {kept} Training continues.")
+        else:
+            self.progress.checkpoint = step
+
+    def _log_episodes(self, episodes: list[dict[str, float]], scored: list[NDArray[np.bool_]]) -> None:
+        """Log episodes that have been scored, and which of the rewards that arrived with them are not interpolated."""
+        has_vlm, has_success = self.config.reward.name != "ground_truth", self.config.has_success
+        mean_return = np.mean([episode["r"] for episode in episodes])
+        means = {
+            "vlm_return": mean_return if has_vlm else np.nan,
+            "task_return": np.mean([episode["task_return"] for episode in episodes]),
+        }
+        if has_success:
+            fractions = np.array([episode["success"] for episode in episodes])
+            means |= {
+                "success_fraction": fractions.mean(),
+                "success": (fractions >= self.envs.success_threshold).mean(),
+            }
+        if self.config.reward.is_sparse:
+            means["scored"] = np.concatenate(scored).mean() if scored else np.nan
+        seconds = time.monotonic() - self._started
+        counts = {"step": self.model.num_timesteps, "seconds": round(seconds, 3), "episodes": len(episodes)}
+        row = {**counts, **{name: float(value) for name, value in means.items()}}
+        self.progress.unwritten.append(row)
+        self.progress.unlogged.append(row)
+        self._write_rows()
+        first = self.progress.head_step  # of a reward that is learned: returns of its heads cannot be compared
+        began = [self.model.num_timesteps - self.envs.num_envs * episode["l"] for episode in episodes]
+        self.progress.recent += [float(one["r"]) for one, start in zip(episodes, began, strict=True) if start >= first]
+        self.progress.has_new_returns = True
+        postfix = {"VLM return" if has_vlm else "return": f"{mean_return:.2f}"}
+        if has_success:
+            self._recent_success.append(row["success"])
+            postfix["success"] = f"{np.mean(self._recent_success):.0%}"
+        self._bar.set_postfix(postfix)
+
+    def _log_rounds(self) -> bool:
+        """Report new rounds, and keep a new head. Returns whether there were any."""
+        if self.learning is None:
+            return False
+        with self._warn_on_oserror("The head"):
+            self.learning.keep_head()
+        with self._warn_on_oserror("The picture of a round"):
+            return self.learning.log_rounds(self._bar.write)
+        return True
+
+    def _judge_again(self, learning: Learning) -> None:
+        """After a new head, forget the returns by the old one, and judge the best policy by the new one."""
+        progress = self.progress
+        if learning.version == progress.head_version:
+            return
+        progress.head_version, progress.head_step, progress.recent = learning.version, self.model.num_timesteps, []
+        with self._warn_on_oserror("The best policy"):
+            if (mean_return := learning.mean_return()) is not None:
+                progress.best_return = mean_return
+                best = self.folder.path / "best.json"
+                summary = {**json.loads(best.read_text()), "vlm_return": mean_return}
+                atomic_write_text(best, json.dumps(summary))
+
+    def _keep_best(self) -> None:
+        """Keep the policy if the mean return of the newest episodes is the best so far."""
+        if self.learning is not None:
+            self._judge_again(self.learning)
+        progress, needed = self.progress, max(_MIN_EPISODES, self.envs.num_envs)
+        progress.recent = progress.recent[-needed:]
+        if not progress.has_new_returns or len(progress.recent) < needed:
+            return
+        mean_return = float(np.mean(progress.recent))
+        summary = {"step": self.model.num_timesteps, "vlm_return": mean_return}
+        with self._warn_on_oserror("The best policy"):
+            if mean_return > progress.best_return:
+                if self.learning is not None:
+                    self.learning.keep_episodes(needed)
+                atomic_write(self.folder.path / "best.zip", partial(_save, self.model.save))
+                atomic_write_text(self.folder.path / "best.json", json.dumps(summary))
+                progress.best_return = mean_return
+            progress.has_new_returns = False
+
+    def _log(self) -> None:
+        """Write TensorBoard events through Stable-Baselines3's logger."""
+        rows = self.progress.unlogged
+        for name in METRICS[3:]:
+            if not rows or name not in rows[0]:
+                continue
+            if not np.isnan(value := np.mean([row[name] for row in rows])):
+                self.logger.record(f"rollout/{name}", value)
+        self.logger.record("time/steps_per_second", self._bar.format_dict["rate"] or 0.0)
+        with self._warn_on_oserror("TensorBoard events"):
+            self.logger.dump(self.model.num_timesteps)
+            self.progress.unlogged = []
+
+    def _record_video(self) -> None:
+        path, config = self.folder.path / "videos" / f"{self.model.num_timesteps:010d}.mp4", self.config
+        if self.learning is not None:
+            if (reward := self.learning.reward) is None:
+                return
+            config = replace(config, reward=reward)
+        record = partial(record_video, config, self.model, seed=config.seed)
+        try:
+            with preserve_rng():
+                path.parent.mkdir(exist_ok=True)
+                atomic_write(path, record)
+        except Exception as error:  # for example, no GPU memory for a second model
+            reason = str(error) if isinstance(error, OSError) else repr(error)
+            self._warn(f"The video could not be made: {reason}. Training continues.")
+
+    def _write_rows(self) -> None:
+        """Write pending rows; keep those that cannot be written for the next attempt."""
+        with self._warn_on_oserror("Metrics"):
+            self.folder.append_metrics(self.progress.unwritten)
+            self.progress.unwritten = []
+
+    @contextmanager
+    def _warn_on_oserror(self, what: str) -> Iterator[None]:
+        """Warn and continue if a file cannot be written; once, until it can."""
+        try:
+            yield
+        except OSError as error:
+            if what not in self._failing:
+                self._warn(f"{what} could not be written: {error}. Training continues; the write is tried again later.")
+            self._failing.add(what)
+        else:
+            self._failing.discard(what)
+
+    def _warn(self, text: str) -> None:
+        self._bar.write(printable(text), file=sys.stderr)
+
+
+def _due(frequency: int | None, before: int, now: int) -> bool:
+    return bool(frequency) and now // frequency > before // frequency
+
+
+def _save(write: Callable[[Any], object], path: Path) -> None:
+    """Write what a function writes to a file object, in one piece.
+
+    On a full disk torch itself would not raise an OSError, and Stable-Baselines3 would leave the file open.
+    """
+    data = io.BytesIO()
+    write(data)
+    path.write_bytes(data.getbuffer())

@@ -1,0 +1,217 @@
+"""Checks a configuration before anything is loaded, besides the types and ranges of its values."""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from importlib import util
+from pathlib import Path
+from typing import Any, cast
+
+import gymnasium as gym
+
+from vlmrm_gym._util.validation import short_repr, truncate
+from vlmrm_gym.learning.answers import plan_rounds
+from vlmrm_gym.learning.labelers import resolve_labeler
+from vlmrm_gym.rewards.endpoint.client import read_key
+from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
+from vlmrm_gym.rewards.sources import parse_model_name
+from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.rewards.specification import SERVER, names_code, names_server, resolve_reward
+from vlmrm_gym.tools.train.algorithms import (
+    ALGORITHMS,
+    find_setting,
+    find_wrong_arguments,
+    first_round,
+    read_traits,
+    with_defaults,
+)
+from vlmrm_gym.tools.train.config import Config
+from vlmrm_gym.tools.train.config_file import ConfigError, Key, Problem, constructing, flatten, validate
+
+_RAY_RESOURCES = ("num_cpus", "num_gpus", "memory", "object_store_memory", "resources", "accelerator_type")
+_RAY_RESOURCES += ("label_selector", "scheduling_strategy")
+"""Options of Ray actors that say where they run. Others may name code, as `runtime_env` does."""
+
+
+def _has_path(value: Any) -> bool:
+    """Tell whether one of the texts in a value may be "module:name", which an environment may import."""
+    if isinstance(value, dict):
+        return any(map(_has_path, (*value, *value.values())))
+    return any(map(_has_path, value)) if isinstance(value, list) else isinstance(value, str) and ":" in value
+
+
+def _is_foreign(labeler: Any) -> bool:
+    """Tell whether a labeler is code, or names a server."""
+    values = labeler if isinstance(labeler, dict) else {"kind": labeler}
+    kinds = [values.get(name) for name in ("kind", "name")]
+    return any(":" in str(kind) or names_server(kind, values) for kind in kinds)
+
+
+_CODE: Mapping[Key, Callable[[Any], bool]] = {
+    # Importing this package registers IDs. All other names of it, such as those of modules that it imports, are code.
+    ("env_name",): lambda id: ":" in id.removeprefix("vlmrm_gym:"),
+    ("env_kwargs",): _has_path,
+    ("reward", "name"): lambda name: names_code(name, {}),
+    ("reward", "kwargs"): lambda kwargs: names_code("", kwargs),
+    ("reward", "labeler"): _is_foreign,
+    ("preferences", "schedule"): lambda schedule: ":" in schedule,
+    ("reward", "combine_views"): _has_path,
+    ("reward", "ray_options"): lambda options: not set(options) <= set(_RAY_RESOURCES),
+}
+"""For every key that can name code: whether a value does."""
+
+
+def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
+    """Find keys that name code to run, except where flags alone say the same. Imports nothing."""
+    now, flag_values = flatten(config), flatten(flags)
+    for key, is_code in _CODE.items():
+        value = now[key]
+        if value is not None and is_code(value) and value != flag_values[key]:
+            rule = f"names code that would be run. Received {short_repr(value)}. If you trust it, pass --trust-code."
+            if key == ("reward", "ray_options"):
+                rule += f" Without it, there may be {', '.join(_RAY_RESOURCES)}."
+            if key == ("reward", "labeler"):
+                rule = rule.replace("run.", f"run, or {SERVER}.", 1)
+            yield Problem.of(".".join(key), rule)
+    kwargs = now["reward", "kwargs"]
+    if names_server(now["reward", "name"], kwargs or {}) and kwargs != flag_values["reward", "kwargs"]:
+        rule = f"names {SERVER}. Received {short_repr(kwargs)}. If you trust it, pass --trust-code."
+        yield Problem.of("reward.kwargs", rule)
+
+
+def complete(config: Config) -> Config:
+    """The configuration with defaults filled in; raises a ConfigError unless its environment and the specification of
+    its reward can be made, and rewards arrive before learning starts.
+    """
+    if config.env_name is None:
+        rule = "is missing. Say which environment; `vlmrm-gym tasks` lists them."
+        raise ConfigError([Problem.of("env_name", rule)])
+    if config.track and util.find_spec("wandb") is None:
+        rule = "needs Weights and Biases: `pip install 'vlmrm-gym[track]'`, or leave it out."
+        raise ConfigError([Problem.of("track", rule)])
+    try:
+        traits = read_traits(config.id, config.env_kwargs)
+    except Exception as error:  # as may its module, and its constructor
+        near = difflib.get_close_matches(truncate(config.env_name), gym.registry, 1)
+        unknown = isinstance(error, gym.error.UnregisteredEnv) and config.env_name not in gym.registry
+        meant = f" Did you mean {near[0]!r}?" if near and unknown else ""
+        rule = f"must be a registered ID, or module:ID{', that takes `env_kwargs`' if config.env_kwargs else ''}"
+        received = f"Received {short_repr(config.env_name)}: {truncate(str(error) or repr(error), 1_000)}{meant}"
+        raise ConfigError([Problem.of("env_name", f"{rule}. {received}")]) from error
+    with constructing(config, "reward.name"):
+        specification = find_specification(config)
+        if specification is not None and specification.pinned:
+            kwargs = {**(config.reward.kwargs or {}), **specification.pinned}
+            config = replace(config, reward=replace(config.reward, kwargs=kwargs))
+    _check_labeler(config, learns=specification is not None and specification.learns)
+    usual = "DQN" if isinstance(traits.action_space, gym.spaces.Discrete) else "SAC"
+    if config.task is not None:
+        training, wrong = validate({"rl": {"algorithm": usual, **config.task.training}})
+        if wrong := wrong or find_wrong_arguments(training.rl):
+            rule = f"has a record whose `training` cannot be used. {wrong[0].message}"
+            raise ConfigError([Problem.of("env_name", rule)])
+    with constructing(config, "env_name"):
+        config = with_defaults(config)
+    if problems := find_wrong_arguments(config.rl):
+        raise ConfigError(problems)
+    if config.reward.name in ("clip", "preference"):
+        with constructing(config, "reward.model"):
+            parse_model_name(cast(Any, find_specification(config)).model)
+    if (problem := _find_wrong_length(config) or _find_wrong_round(config)) is not None:
+        raise ConfigError([problem])
+    return config
+
+
+def find_specification(config: Config) -> RewardSpec | None:
+    """Find the specification of the reward; None for ground_truth. Raises what `resolve_reward` raises."""
+    if config.reward.name == "ground_truth":
+        return None
+    options = config.reward_with_task_prompts.arguments()
+    named = [options.pop(name, None) for name in ("reward", "reward_kwargs", "prompt")]
+    return resolve_reward(*named, options=options)
+
+
+def _check_labeler(config: Config, *, learns: bool) -> None:
+    """Raise a ConfigError unless a reward that learns, and no other, has a labeler that can be made."""
+    labeler, plan = config.reward.labeler, config.preferences
+    if learns and labeler is None:
+        rule = "is missing: the reward is learned from a labeler's answers. Say which, for example ground_truth; or, if"
+        raise ConfigError([Problem.of("reward.labeler", f"{rule} it has been learned, `head`, its file.")])
+    if labeler is None:
+        return
+    if not learns:
+        rule = f"must be left out: the reward {config.reward.name} is not learned. Received {short_repr(labeler)}."
+        raise ConfigError([Problem.of("reward.labeler", rule)])
+    from vlmrm_gym.learning.fitting import FitOptions
+
+    with constructing(config, "reward.labeler"):
+        resolve_labeler(labeler)
+    with constructing(config, "preferences.fit"):
+        FitOptions(**(plan.fit or {}))
+    with constructing(config, "preferences.schedule"):
+        plan_rounds(plan.total, plan.pairs, plan.schedule)
+
+
+def check_key(config: Config) -> None:
+    """Raise a ConfigError if a labeler's server needs a key, and there is neither one nor a file with answers."""
+    if config.reward.labeler is None or (config.preferences.answers and Path(config.preferences.answers).exists()):
+        return
+    labeler = resolve_labeler(config.reward.labeler)
+    if isinstance(labeler, EndpointSettings):
+        with constructing(config, "reward.labeler"):
+            read_key(labeler.api_key_env)
+
+
+def _find_wrong_round(config: Config) -> Problem | None:
+    """Check that rounds, and what comes before them, have the steps that they need."""
+    plan, rl = config.preferences, config.rl
+    if config.reward.labeler is None:
+        return None
+    assert plan.every
+    assert rl.n_steps
+    assert rl.episode_length
+    first = first_round(config)
+    if first >= rl.n_steps:
+        return Problem.of("preferences.first", f"must be below `rl.n_steps`, {rl.n_steps:,}. Received {first:,}.")
+    last = first + (plan.num_rounds - 1) * plan.every
+    if last >= rl.n_steps:
+        rule = f"must be lower, or `preferences.pairs` higher: the last of {plan.num_rounds} rounds would be at step"
+        return Problem.of("preferences.every", f"{rule} {last:,} of {rl.n_steps:,}. Received {plan.every}.")
+    if plan.segment_length > rl.episode_length:
+        rule = f"must be at most the length of an episode, {rl.episode_length}. Received {plan.segment_length}."
+        return Problem.of("preferences.segment_length", rule)
+    # In the log, at most: off-policy rounds are at the end of a rollout.
+    states = max(first, config.num_envs * rl.episode_length) + config.num_envs * (rl.train_freq or 1)
+    segments = states * (rl.episode_length - plan.segment_length + 1) // rl.episode_length
+    pairs = plan_rounds(plan.total, plan.pairs, plan.schedule)[0]
+    if 2 * pairs > segments:
+        rule = f"must be lower, or `preferences.first` higher: the first round asks about {pairs} pairs of {segments}"
+        return Problem.of("preferences.pairs", f"{rule} segments, and needs two for each. Received {plan.pairs}.")
+    return None
+
+
+def _find_wrong_length(config: Config) -> Problem | None:
+    """Check that rewards arrive before learning starts, and learning starts before the training ends."""
+    rl, needed = config.rl, config.min_steps_to_reward
+    assert rl.algorithm
+    assert rl.n_steps
+    most = "one step" if config.reward.scoring == "step" else "two episodes" if config.reward.overlap else "one episode"
+    one_each = f"{most} of every environment, {needed} steps"
+    if rl.n_steps < needed:
+        rule = f"must be at least {one_each}: rewards come at their end. Received {rl.n_steps}."
+        return Problem.of("rl.n_steps", rule)
+    rollout, starts = find_setting(rl, "train_freq"), rl.learning_starts
+    if ALGORITHMS[rl.algorithm].on_policy:
+        if rl.n_steps < config.num_envs * rollout:
+            rule = f"must be at most {rl.n_steps // config.num_envs}, the steps of an environment. Received {rollout}."
+            return Problem.of("rl.train_freq", rule)
+    elif starts is not None and starts >= rl.n_steps:
+        rule = f"must be below `rl.n_steps`, {rl.n_steps}: nothing would be learned. Received {starts}."
+        return Problem.of("rl.learning_starts", rule)
+    elif config.reward.name != "ground_truth" and starts is not None and rl.train_freq is not None:
+        # The first gradient step follows the first rollout that ends after more than `learning_starts` steps.
+        steps = rl.train_freq * config.num_envs
+        if (first := (starts // steps + 1) * steps) < needed:
+            rule = f"must be at least {one_each}: before that, there are no rewards to learn from."
+            return Problem.of("rl.learning_starts", f"{rule} Received {starts}: learning starts after {first} steps.")
+    return None

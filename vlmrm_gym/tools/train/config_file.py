@@ -1,0 +1,260 @@
+"""Reads configuration files; errors, also those of constructors, have the key and the line."""
+
+import difflib
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import gymnasium as gym
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from vlmrm_gym._util.errors import InputError
+from vlmrm_gym._util.untrusted import read_text
+from vlmrm_gym._util.validation import short_repr, truncate
+from vlmrm_gym.tools.train.config import Config, nest_options
+from vlmrm_gym.tools.train.config_types import ALIASES, MAX_BYTES, REMOVED, ConfigDumper, read_yaml
+
+Key = tuple[str, ...]
+"""The path of a key: ("rl", "tau")."""
+
+_ADAPTER = TypeAdapter(Config)
+SECTIONS: Mapping[str, Any] = {name: hint for name, hint in get_type_hints(Config).items() if is_dataclass(hint)}
+_MAX_SHOWN = 50
+"""Maximum number of problems in a message."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An error in a configuration: its message begins with the key, in backticks. No key: the file cannot be read."""
+
+    key: Key
+    message: str
+    line: int | None = None
+
+    @classmethod
+    def of(cls, name: str, rule: str) -> "Problem":
+        """An error of `name`, such as "rl.tau"."""
+        return cls(tuple(name.split(".")), f"`{truncate(name)}` {rule}")
+
+
+class ConfigError(InputError):
+    """A configuration, from `where`, cannot be used; the message has all that is known to be wrong."""
+
+    def __init__(self, problems: Sequence[Problem], where: str = "the settings") -> None:
+        self.problems = tuple(problems)
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        lines = [f"{'' if one.line is None else f'line {one.line}: '}{one.message}" for one in problems[:_MAX_SHOWN]]
+        lines += [f"... and {len(problems) - _MAX_SHOWN} more"] * (len(problems) > _MAX_SHOWN)
+        super().__init__("\n  ".join([f"{count} in {where}:", *lines]))
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """The contents of a file, with line numbers; by default those of none."""
+
+    name: str = "the flags"
+    config: Config = field(default_factory=Config)
+    """Configuration of the valid values."""
+    problems: tuple[Problem, ...] = ()
+    """Problems with the invalid values."""
+    places: Mapping[Key, tuple[int, str]] = field(default_factory=dict)
+    """The line of each key, from 1, and the key as written there, possibly an alias."""
+
+    def overridden(self, config: Config) -> "ConfigFile":
+        """What the file still says where flags have made another configuration of it."""
+        before, now = flatten(self.config), flatten(config)
+        if now == before:
+            return self
+        flags = {key for key in now if repr(now[key]) != repr(before.get(key))}  # a NaN is not equal to itself
+        return replace(
+            self,
+            name=self.name if self == ConfigFile() else f"{self.name} and the flags",
+            problems=tuple(one for one in self.problems if one.key not in flags),
+            places={key: place for key, place in self.places.items() if not {key[:1], key[:2]} & flags},
+        )
+
+    @contextmanager
+    def locating(self) -> Iterator[None]:
+        """Add the file, lines and its words to the errors of its settings."""
+        try:
+            yield
+        except ConfigError as error:
+            located = sorted(map(self._locate, error.problems), key=lambda one: one.line or sys.maxsize)
+            raise ConfigError(located, self.name) from error.__cause__
+
+    def _locate(self, problem: Problem) -> Problem:
+        for length in range(len(problem.key), min(len(problem.key), 2) - 1, -1):
+            if (key := problem.key[:length]) in self.places:
+                line, word = self.places[key]
+                own = rf"^`{re.escape('.'.join(key))}(?=[`.])"
+                message = re.sub(own, lambda _, word=word: f"`{word}", problem.message)
+                return replace(problem, line=problem.line or line, message=message)
+        return problem
+
+
+def read_config_file(path: Path) -> ConfigFile:
+    """Read a file; raises a ConfigError if it cannot be read, or is not a YAML mapping."""
+    try:
+        text = read_text(path, MAX_BYTES)
+    except InputError as error:
+        raise ConfigError([Problem((), str(error))], str(path)) from None
+    return read_config(text, str(path))
+
+
+def read_config(text: str, name: str) -> ConfigFile:
+    """Read the text of a file of that name, as `read_config_file`."""
+    try:
+        node, loaded = read_yaml(text)
+    except ValueError as error:
+        raise ConfigError([Problem((), str(error))], name) from None
+    if not isinstance(loaded, dict | None):
+        rule = f"a configuration is a mapping of keys to values. Received {short_repr(loaded)}."
+        raise ConfigError([Problem((), rule)], name)
+    places: dict[Key, tuple[int, str]] = {}
+    twice = tuple(_find_places(node, (), (), places))
+    config, wrong = validate(_own_keys(loaded or {}))
+    return ConfigFile(name, config, (*twice, *wrong), places)
+
+
+def validate(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
+    """The configuration of the valid values, and what is wrong with the others: unknown keys, types and ranges.
+
+    Keyword arguments of the algorithm are checked later, see `find_wrong_arguments`.
+    """
+    if isinstance(values.get("rl"), dict):
+        values = {**values, "rl": nest_options(values["rl"])}
+    try:
+        return _ADAPTER.validate_python(values), []
+    except ValidationError as error:
+        problems: dict[Key, Problem] = {}
+        for one in error.errors():
+            # Without pydantic's branches of unions and indices of lists.
+            key = tuple(str(part) for part in one["loc"][: 2 if one["loc"][0] in SECTIONS else 1])
+            rule, is_known = describe(one), one["type"] != "unexpected_keyword_argument"
+            problems.setdefault(key, Problem.of(".".join(key), rule if is_known else _place(key)))
+    for section, *names in problems:
+        (values[section] if names else values).pop(*names or [section])
+    return _ADAPTER.validate_python(values), list(problems.values())
+
+
+def describe(error: Any) -> str:
+    """The rule of an error of pydantic, and what was received."""
+    if error["type"] == "own_check":
+        return error["msg"]
+    rule = re.sub("^Value error, ", "", re.sub("^(Input|List|String) should", "must", error["msg"]))
+    if error["type"] in ("dataclass_type", "dict_type"):
+        rule = "must be a mapping of keys to values"
+    return f"{rule}. Received {short_repr(error['input'])}."
+
+
+def _place(key: Key) -> str:
+    """The rule for an unknown key: what it may have been meant to be."""
+    if (name := ".".join(key)) in REMOVED:
+        return REMOVED[name]
+    every = {word: ("reward", word) for word in ALIASES}
+    every |= {name: (*own, name) for own in ((), *((one,) for one in SECTIONS)) for name in names_of(own)}
+    own = {name: place for name, place in every.items() if place[:-1] == key[:-1]}
+    for known in (own, every):  # `resize_mode` is not a misspelling of `pretrained_model`
+        if near := difflib.get_close_matches(truncate(key[-1]), known, 1, cutoff=0.7):
+            return f"is not known. Did you mean `{'.'.join(known[near[0]])}`?"
+    return f"is not known. Known{f' in `{key[0]}`' if key[1:] else ''}: {', '.join(names_of(key[:-1]))}."
+
+
+def names_of(section: Key) -> list[str]:
+    """The keys of a section; of the top level for ()."""
+    return [one.name for one in fields(SECTIONS[section[0]] if section else Config) if one.name != "options"]
+
+
+def flatten(config: Config) -> dict[Key, Any]:
+    """Every key and its value."""
+    every: dict[Key, Any] = {}
+    for name, value in asdict(config).items():
+        if name in SECTIONS:
+            value |= value.pop("options", {})
+        every |= {(name, key): own for key, own in value.items()} if name in SECTIONS else {(name,): value}
+    return every
+
+
+def as_values(config: Config) -> dict[str, Any]:
+    """A configuration as a file's mapping, without values that are None."""
+    values: dict[str, Any] = {}
+    for (*section, name), value in flatten(config).items():
+        if value is not None:
+            (values.setdefault(section[0], {}) if section else values)[name] = value
+    return values
+
+
+def to_yaml(config: Config) -> str:
+    """A configuration as the text of a file."""
+    return yaml.dump(as_values(config), Dumper=ConfigDumper, sort_keys=False, allow_unicode=True)
+
+
+def _own_keys(values: Mapping[Any, Any], section: str = "") -> dict[str, Any]:
+    """A file's values without empty ones, under their own keys; YAML reads the keys `on` and `1` as other types."""
+    own = {}
+    for name, value in values.items():
+        name = name if isinstance(name, str) else short_repr(name)
+        if (section, name) == ("rl", "rl_kwargs") and isinstance(value, dict):
+            own |= _own_keys(value, "rl_kwargs")
+        elif value is not None:
+            is_section = not section and name in SECTIONS and isinstance(value, dict)
+            own[ALIASES.get(name, name) if section == "reward" else name] = (
+                _own_keys(value, name) if is_section else value
+            )
+    return own
+
+
+def _find_places(node: Any, key: Key, written: Key, places: dict[Key, tuple[int, str]]) -> Iterable[Problem]:
+    """Record where all keys are; yields a problem for each key that is given twice."""
+    for name, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        text, line = str(name.value), name.start_mark.line + 1
+        own, word = (*key, ALIASES.get(text, text) if key == ("reward",) else text), (*written, text)
+        if word == ("rl", "rl_kwargs") and isinstance(value, yaml.MappingNode):
+            yield from _find_places(value, key, word, places)
+            continue
+        if own in places:
+            before, other = places[own]
+            rule = f"is given twice: as `{other}` in line {before}. Leave one."
+            yield Problem(own, f"`{truncate('.'.join(word))}` {rule}", line)
+        places[own] = line, truncate(".".join(word))
+        yield from _find_places(value, own, word, places)
+
+
+_RAISED = (gym.error.Error, ValueError, TypeError, AssertionError, FileNotFoundError, ConnectionError, RuntimeError)
+_RAISED += (ArithmeticError, MemoryError)
+"""What constructors of environments, rewards and algorithms raise."""
+_PARAMETERS: Mapping[Key, str] = {("reward", "name"): "reward", ("reward", "kwargs"): "reward_kwargs"}
+"""Parameters that are called otherwise in a configuration."""
+
+
+@contextmanager
+def constructing(config: Config, default: str) -> Iterator[None]:
+    """Raise what a constructor raises as a ConfigError of the setting that its message names, else of `default`."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except _RAISED as error:
+        text = truncate(str(error) or type(error).__name__, 1_000)  # a MemoryError has no text
+        key = _find_key(error, config, tuple(default.split(".")))
+        parameter = f"`{_PARAMETERS.get(key, key[-1])}`"
+        rest = text.removeprefix(parameter) if text.startswith(parameter) else f": {text}"
+        raise ConfigError([Problem(key, f"`{'.'.join(key)}`{rest}")]) from error
+
+
+def _find_key(error: Exception, config: Config, default: Key) -> Key:
+    section = ("reward",) if default == ("env_name",) else default[:1]
+    settings = sorted(flatten(config).items(), key=lambda pair: pair[0][:-1] == section)  # its keys come first
+    if default == ("reward", "labeler"):  # its fields are not those of the reward
+        settings = [pair for pair in settings if pair[0] == default]
+    known = {_PARAMETERS.get(key, key[-1]): key for key, _ in settings}
+    for key, value in settings:
+        if isinstance(value, dict) and (key != ("reward", "labeler") or key == default):
+            known |= {str(name): (*key, str(name)) for name in value}
+    named = re.findall(r"[`'](\w+)[`'=]", str(error))
+    return next((known[name] for name in named if name in known), default)

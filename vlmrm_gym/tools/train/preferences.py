@@ -1,0 +1,112 @@
+"""Trainings whose reward is learned from comparisons: rounds, checkpoints, and the reward as it is so far."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from vlmrm_gym._util.files import atomic_write, atomic_write_text
+from vlmrm_gym.data.episode_log import EpisodeLog
+from vlmrm_gym.data.store import find_featured
+from vlmrm_gym.learning.fitting import FitOptions
+from vlmrm_gym.learning.pictures import write_round
+from vlmrm_gym.rewards.specification import from_mapping, to_mapping
+from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
+from vlmrm_gym.states.states import States
+from vlmrm_gym.tools.train.algorithms import first_round
+from vlmrm_gym.tools.train.config import Config, RewardConfig
+from vlmrm_gym.tools.train.config_file import constructing
+from vlmrm_gym.tools.train.run_folder import BEST, HEAD, RunFolder
+
+_OPTIONS = ("every", "pairs", "total", "schedule", "segment_length", "sampling", "candidates", "half_life")
+
+
+def frozen(reward: RewardConfig, folder: RunFolder) -> RewardConfig:
+    """A reward that is learned, as its newest head makes it; it learns no more."""
+    return replace(reward, labeler=None, kwargs={**(reward.kwargs or {}), "head": str(folder.head.resolve())})
+
+
+class Learning:
+    """Manages the learner of a run whose reward is learned; `callback` holds the rounds.
+
+    Raises a ConfigError if the file of answers is damaged, or of another prompt.
+    """
+
+    def __init__(self, config: Config, folder: RunFolder, envs: VLMVecEnv) -> None:
+        settings = config.preferences
+        options: dict[str, Any] = {name: getattr(settings, name) for name in _OPTIONS}
+        # The model's own `learning_starts` moves along while there is no head, also in a checkpoint.
+        options["first"] = first_round(config)
+        options["answers"] = settings.answers or folder.path / "answers.db"
+        with constructing(config, "preferences.answers"):
+            self.callback = PreferenceCallback(
+                config.reward.labeler, fit=FitOptions(**(settings.fit or {})), seed=config.seed, **options
+            )
+            self.callback.bind(envs)
+        self._config, self._folder, self._envs = config, folder, find_featured(envs.envs)
+        self._num_logged = self._kept_version = 0
+
+    @property
+    def version(self) -> int:
+        """The version of the newest head; 0: there is none."""
+        return self.callback.learner.newest.version
+
+    @property
+    def reward(self) -> RewardConfig | None:
+        """The reward as the newest head makes it; None: there is no head."""
+        return frozen(self._config.reward, self._folder) if self._folder.head.exists() else None
+
+    def save(self, path: Path) -> None:
+        """Write what the next rounds depend on, for a checkpoint."""
+        self.callback.learner.save(path)
+
+    def restore(self, path: Path, model: BaseAlgorithm) -> None:
+        """Continue from a checkpoint, before the environments step. The replay buffer has been loaded."""
+        self.callback.learner.load(path)
+        self._kept_version = self.version
+        if self.version and (buffer := getattr(model, "replay_buffer", None)) is not None:
+            buffer.resume(self.callback.learner.newest)
+
+    def keep_head(self) -> None:
+        """Write a new head, and the specification of its reward."""
+        if self.version != self._kept_version:
+            assert self.callback.learner.head is not None
+            self.callback.learner.head.save(self._folder.head)
+            values = from_mapping(frozen(self._config.reward, self._folder).arguments()["reward"])
+            # Beside it: the folder may be moved, or copied.
+            text = json.dumps({**to_mapping(values), "head": HEAD[0]}, indent=2)
+            atomic_write_text(self._folder.path / HEAD[1], text)
+            self._kept_version = self.version
+
+    def log_rounds(self, say: Callable[[str], None]) -> bool:
+        """Say what came of the rounds since the last call, and draw them. Returns whether there were any."""
+        new = self.callback.rounds[self._num_logged :]
+        self._num_logged += len(new)
+        for outcome in new:
+            say(f"Round {outcome.number} of {self._config.preferences.num_rounds}: {outcome.verdict.reason}")
+            (folder := self._folder.path / "rounds").mkdir(exist_ok=True)
+            write_round(outcome, folder / f"{outcome.number:03}.png")
+        return bool(new)
+
+    def keep_episodes(self, count: int) -> None:
+        """Write the newest episodes, by which the policy is the best: `mean_return` judges them again."""
+        episodes = EpisodeLog.of(self.callback.learner.log.episodes[-count:])
+        atomic_write(self._folder.path / BEST[2], episodes.save)
+
+    def mean_return(self) -> float | None:
+        """Compute the mean return of the episodes of the best policy by the newest head; None if there are none yet."""
+        if not (path := self._folder.path / BEST[2]).exists():
+            return None
+        kept = EpisodeLog.of([])
+        kept.load(path)
+        rewards = self._envs.head(self._envs.scorer.features(States.concatenate([one.states for one in kept.episodes])))
+        task_rewards = sum(one.task_rewards.sum() for one in kept.episodes) * self._config.reward.task_reward_weight
+        return float((rewards.sum(dtype=np.float64) + task_rewards) / len(kept.episodes))
+
+    def close(self) -> None:
+        """Close the file of answers."""
+        self.callback.learner.answers.close()

@@ -1,0 +1,276 @@
+"""Starting and resuming runs."""
+
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.logger import Logger
+
+from vlmrm_gym._util import __version__
+from vlmrm_gym._util.files import atomic_write, atomic_write_text
+from vlmrm_gym._util.system import read_versions
+from vlmrm_gym._util.validation import fields_without_effect, short_repr
+from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
+from vlmrm_gym.scoring.options import FileOptions
+from vlmrm_gym.tools.train.algorithms import (
+    ALGORITHMS,
+    algorithm_class,
+    algorithm_options,
+    find_setting,
+    first_round,
+    read_traits,
+)
+from vlmrm_gym.tools.train.callbacks import RunCallback
+from vlmrm_gym.tools.train.checks import find_specification
+from vlmrm_gym.tools.train.config import Config
+from vlmrm_gym.tools.train.config_file import ConfigError, Problem, constructing, flatten, read_config, to_yaml
+from vlmrm_gym.tools.train.environments import make_envs
+from vlmrm_gym.tools.train.evaluation import load_weights
+from vlmrm_gym.tools.train.outputs import TensorBoardWriter, plot_learning_curve
+from vlmrm_gym.tools.train.preferences import Learning
+from vlmrm_gym.tools.train.resumable import Progress, ResumableVecEnv
+from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
+from vlmrm_gym.tools.train.signals import SignalGuard
+
+RESUME_OVERRIDABLE = (
+    *("base_path", "run_name", "description", "tags", "track", "rl.n_steps", "rl.device"),
+    *(f"logging.{name}_freq" for name in ("checkpoint", "video", "tensorboard")),
+    *("reward.cache_dir", "reward.labeler"),
+    *(f"reward.{one.name}" for one in fields(FileOptions) if one.metadata.get("resumable")),
+    *(f"reward.kwargs.{name}" for name in ("cache", "base_url", *fields_without_effect(EndpointSettings))),
+)
+"""Keys that may change when a run is resumed; `rl.n_steps` may only grow."""
+
+
+def start(config: Config, folder: RunFolder) -> None:
+    """Train in a new folder, which is made once environments, reward and algorithm are. Defaults are filled in.
+
+    Raises a ConfigError or RunError if one of these cannot be made or the tracking cannot begin, `Interrupted` after a
+    signal, once a checkpoint is written, and what scoring and training raise.
+    """
+    folder.check_new()
+    envs, model = _make(config)
+    with closing(envs):
+        folder.create()
+        with folder.locked(), ExitStack() as running:
+            try:
+                learning = _make_learning(config, folder, envs, running)
+                atomic_write_text(folder.config_file, to_yaml(config))
+                specification = find_specification(config)
+                for name, text in ({} if specification is None else specification.files).items():
+                    (folder.path / name).write_text(text, encoding="utf-8")
+                running.enter_context(_tracked(config, folder))
+            except BaseException:
+                shutil.rmtree(folder.path)  # nothing has been trained
+                raise
+            _learn(config, folder, envs, model, learning)
+
+
+def resume(config: Config, folder: RunFolder) -> None:
+    """Resume a run from its newest checkpoint; from the beginning if there is none.
+
+    Raises what `start` does, and a RunError if keys that are not in `RESUME_OVERRIDABLE` have changed, the checkpoint
+    is damaged, or another process trains in the folder.
+    """
+    with folder.locked(), ExitStack() as running:
+        checkpoint = folder.newest_checkpoint()
+        state = None if checkpoint is None else json.loads((checkpoint / "state.json").read_text())
+        if state is not None:
+            _check_same(read_config(state["config"], "its configuration").config, config, folder)
+        envs, model = _make(config, checkpoint)
+        running.callback(envs.close)
+        learning = _make_learning(config, folder, envs, running)
+        if checkpoint is not None and state is not None:
+            if learning is not None:
+                learning.restore(checkpoint / "preferences.zip", model)
+            vars(model).update(state["counters"])
+        running.enter_context(_tracked(config, folder))
+        atomic_write_text(folder.config_file, to_yaml(config))
+        folder.rewind(checkpoint)
+        _learn(config, folder, envs, model, learning, None if state is None else Progress(**state["progress"]))
+
+
+def _make_learning(config: Config, folder: RunFolder, envs: ResumableVecEnv, running: ExitStack) -> Learning | None:
+    """Make the `Learning` of a run, closed with `running`; None if no reward is learned."""
+    if config.reward.labeler is None:
+        return None
+    learning = Learning(config, folder, envs)
+    running.callback(learning.close)
+    return learning
+
+
+def _check_same(before: Config, config: Config, folder: RunFolder) -> None:
+    """Raise a `RunError` unless a run with one configuration can be resumed with another."""
+    was, now = _dotted(before), _dotted(config)
+    other = [name for name in {**was, **now} if now.get(name) != was.get(name) and name not in RESUME_OVERRIDABLE]
+    if now["rl.n_steps"] < was["rl.n_steps"]:
+        other.append("rl.n_steps")
+    if other:
+        changes = "; ".join(
+            f"`{name}` is {short_repr(now.get(name))}, was {short_repr(was.get(name))}" for name in other
+        )
+        raise RunError(f"The run {folder.path} has another configuration: {changes}. Start a new run for that.")
+
+
+def _dotted(config: Config) -> dict[str, Any]:
+    values = {".".join(key): value for key, value in flatten(config).items()}
+    kwargs = values.pop("reward.kwargs") or {}
+    return values | {f"reward.kwargs.{name}": value for name, value in kwargs.items()}
+
+
+def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:
+    """Make the environments and the algorithm, with the weights and transitions of a checkpoint."""
+    rl = config.rl
+    if rl.device.startswith("cuda") and not torch.cuda.is_available():  # Stable-Baselines3 would take the CPU
+        rule = f"must be a device of this machine, which has no CUDA. Received {short_repr(rl.device)}."
+        raise ConfigError([Problem.of("rl.device", rule)])
+    envs = make_envs(config, config.num_envs, for_training=True)
+    with ExitStack() as on_error:
+        on_error.callback(envs.close)
+        with constructing(config, "rl"):
+            envs = ResumableVecEnv(envs, success_threshold=config.success_threshold)
+            steps = 0 if checkpoint is None else int(checkpoint.name)
+            kind, options = algorithm_class(rl.algorithm or ""), algorithm_options(config, envs, steps)
+            model = kind(rl.policy_name or "", envs, seed=config.seed, **options)  # pyright: ignore[reportCallIssue]
+        if checkpoint is not None:
+            load_weights(model, checkpoint / "model.zip")
+            if (buffer := getattr(model, "replay_buffer", None)) is not None:
+                with np.load(checkpoint / "replay_buffer.npz", allow_pickle=False) as stored:
+                    buffer.load_state_dict(stored)
+        on_error.pop_all()
+    return envs, model
+
+
+def _learn(
+    config: Config,
+    folder: RunFolder,
+    envs: ResumableVecEnv,
+    model: BaseAlgorithm,
+    learning: Learning | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Train to the end, from the progress of a checkpoint if given. TensorBoard events after it are purged."""
+    left = (config.rl.n_steps or 0) - model.num_timesteps
+    _log_versions(folder, config, step=model.num_timesteps)
+    signals = SignalGuard()
+    callback = RunCallback(config, folder, envs, signals, learning, progress)
+    callbacks = [*([] if learning is None else [learning.callback]), callback]
+    with closing(TensorBoardWriter(folder.path, 0 if progress is None else progress.step + 1)) as output:
+        model.set_logger(Logger(str(folder.path), [output]))
+        try:
+            with signals.active():
+                if left > 0:
+                    model.learn(left, callbacks, log_interval=None, reset_num_timesteps=progress is None)  # pyright: ignore[reportArgumentType]
+        finally:
+            callback.close()
+    reward, rows = config.reward, folder.metrics()
+    what = "its own reward" if reward.name == "ground_truth" else "; ".join(reward.prompt or [reward.name])
+    title = f"{config.id}: {what}"
+    atomic_write(folder.path / "learning_curve.png", lambda path: plot_learning_curve(rows, path, title=title))
+
+
+@contextmanager
+def _tracked(config: Config, folder: RunFolder) -> Iterator[None]:
+    """With `track`, mirror TensorBoard to Weights and Biases; a resumed run keeps its ID there."""
+    if not config.track:
+        yield
+        return
+    import wandb
+
+    try:
+        run = wandb.init(
+            project="vlmrm_gym",
+            name=folder.path.name,
+            id=hashlib.blake2b(str(folder.path.resolve()).encode(), digest_size=8).hexdigest(),
+            resume="allow",
+            dir=folder.path,
+            config=_dotted(config),
+            tags=config.tags,
+            notes=config.description,
+            sync_tensorboard=True,
+        )
+    except wandb.Error as error:
+        raise RunError(f"`track` is on, and Weights and Biases cannot begin: {error} Or leave `track` out.") from error
+    try:
+        yield
+    except BaseException:
+        run.finish(exit_code=1)
+        raise
+    run.finish()
+
+
+def _log_versions(folder: RunFolder, config: Config, *, step: int) -> None:
+    """Add this start to versions.json."""
+    path = folder.path / "versions.json"
+    starts: list[Any] = []
+    with suppress(OSError, ValueError):  # missing at the first start, or damaged
+        starts = json.loads(path.read_text())
+    model = config.reward.model if config.reward.name in ("clip", "preference") else None
+    starts.append({"step": step, "vlmrm_gym": __version__, **read_versions(), "model": model})
+    atomic_write_text(path, json.dumps(starts, indent=2))
+
+
+def plan_training(config: Config) -> Mapping[str, str]:
+    """Describe the plan of a training with this configuration, which has its defaults filled in, line by line."""
+    rl, reward = config.rl, config.reward
+    assert rl.algorithm
+    assert rl.n_steps
+    plan = {
+        "environments": f"{config.num_envs} x {config.id}, episodes of {rl.episode_length} steps",
+        "agent": f"{rl.algorithm}, {rl.n_steps:,} steps over all environments, seed {config.seed}",
+        "updates": _describe_updates(config, rl.algorithm, rl.n_steps),
+    }
+    prompts = ", ".join(f'"{prompt}"' for prompt in reward.prompt or [])
+    if reward.name != "ground_truth":
+        specification: Any = find_specification(config)
+        in_workers = reward.num_workers and specification.in_workers
+        where = f"{reward.num_workers} {reward.backend} workers" if in_workers else "the process that trains"
+        share = f", every {reward.score_every}th state" if reward.score_every > 1 else ""
+        what = reward.name if reward.is_own else f"{prompts} by {reward.model}"
+        what = what if reward.labeler is None else f"learned from comparisons for {prompts}"
+        plan["reward"] = f"{what}{share}, scored by {where}"
+        if reward.name in ("clip", "preference") and specification.model != "tiny":
+            plan["download"] = f"the weights of {specification.model}, unless they are on this machine"
+    if reward.labeler is not None:
+        preferences, first = config.preferences, first_round(config)
+        labeler = reward.labeler if isinstance(reward.labeler, str) else json.dumps(reward.labeler)
+        rounds = f"{preferences.num_rounds} rounds, the first after {first:,} steps, one every {preferences.every:,}"
+        plan["comparisons"] = f"{preferences.total:,} pairs in {rounds}; answered by {labeler}"
+    if not ALGORITHMS[rl.algorithm].on_policy:
+        traits = read_traits(config.id, config.env_kwargs)
+        # The observations before and after, the action, the reward, the end and the time limit of all transitions.
+        size = _value_bytes(traits.observation_space) * 2 + _value_bytes(traits.action_space) + 12
+        plan["memory"] = f"{find_setting(rl, 'buffer_size') * size / 1e9:.2f} GB for the replay buffer when it is full"
+        if reward.labeler is not None:
+            plan["memory"] += " and more for features, 4 bytes for each number of an embedding"
+        plan["memory"] += f", up to {reward.max_pending_bytes / 1e9:.2f} GB for states that wait to be scored"
+    return plan
+
+
+def _describe_updates(config: Config, algorithm: str, n_steps: int) -> str:
+    """Count the gradient steps, and those for each step of the environments."""
+    rl = config.rl
+    frequency, each = find_setting(rl, "train_freq"), find_setting(rl, "gradient_steps")
+    every = (frequency[0] if isinstance(frequency, tuple) else frequency) * config.num_envs
+    if ALGORITHMS[algorithm].on_policy:  # A2C has one epoch
+        return f"{each or 1} epochs over each of {math.ceil(n_steps / every):,} rollouts of {every:,} steps"
+    each = every if each == -1 else each
+    starts = rl.learning_starts or 0
+    per_step = f"{each / every:g} for each step after the first {starts:,}"
+    return f"about {max(0, n_steps - starts) // every * each:,} gradient steps: {per_step}"
+
+
+def _value_bytes(space: Any) -> int:
+    parts = getattr(space, "spaces", None)
+    if isinstance(parts, Mapping):
+        return sum(map(_value_bytes, parts.values()))
+    return int(np.prod(space.shape or 1)) * (space.dtype or np.dtype(np.float32)).itemsize
