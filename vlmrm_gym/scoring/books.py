@@ -142,7 +142,7 @@ class EnvironmentBooks:
         self.unsubmitted: list[Request] = []
         """Requests to submit, oldest first, including failed ones. The caller clears it after submitting them."""
         self._shape: tuple[int, ...] = ()
-        self._episodes: deque[Episode] = deque()
+        self._episodes: deque[BookedEpisode] = deque()
         self._begin_episode(episode)
         self._begin_chunk()
 
@@ -211,7 +211,7 @@ class EnvironmentBooks:
             self._episodes.pop()
         self._begin_episode(episode.number + 1)
 
-    def _log(self, log: EpisodeLog, episode: Episode) -> None:
+    def _log(self, log: EpisodeLog, episode: BookedEpisode) -> None:
         """Add an episode to the log; rewards that arrive later are filled in."""
         chunks = episode.chunks
         trajectory = Trajectory(
@@ -311,7 +311,7 @@ class EnvironmentBooks:
                     del episode.memory[key]
 
 
-def _scored(episodes: Iterable[Episode]) -> Scored | None:
+def _scored(episodes: Iterable[BookedEpisode]) -> Scored | None:
     """The chunks of episodes, one after the other; None if one is not collected, or there is none."""
     parts = [(episode, chunk) for episode in episodes for chunk in episode.waiting]
     return Scored(parts) if parts and all(chunk.features is not None for _, chunk in parts) else None

@@ -29,7 +29,7 @@ Command = TypeVar("Command")
 Texts = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 """Values of a flag that may be repeated. From Python: also a list, or one value."""
 Numbers = Annotated[tuple[float, ...], tyro.conf.UseAppendAction]
-YAML = Annotated[Any, plain_yaml.yaml_flag("YAML", object, read=str)]
+YAML = Annotated[Any, config_types.yaml_flag("YAML", object, read=str)]
 """A flag that is written as YAML, of which JSON is a part; from Python also its value."""
 
 
@@ -174,7 +174,7 @@ def parse(command: type[Command], name: str, arguments: Sequence[str]) -> Comman
     about = inspect.cleandoc(command.__doc__ or "")
     if issubclass(command, RewardFlags):
         about += f"\n\nKinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}."
-    words, registry = spread(arguments, command), plain_yaml.yaml_flags(read=str)
+    words, registry = spread(arguments, command), config_types.yaml_flags(read=str)
     return tyro.cli(command, args=words, prog=f"vlmrm-gym {name}", description=about, registry=registry)
 
 
