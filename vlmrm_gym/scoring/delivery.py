@@ -134,29 +134,43 @@ class RewardDelivery:
 
         `stepped` and `ends`, bool (num_envs,), say where there was a transition, and where an episode has ended;
         `offsets`, float64 (num_envs,), are added to the rewards. Returns the infos `vlm_step_index`, and those of
-        `_deliver`: of this step if rewards are delivered at once, else of finished episodes. An exception of scoring
-        is raised by the step itself in the first case, and kept for the next call in the second.
+        finished episodes. An exception of scoring is kept for the next call.
         """
+        steps = self._add(states, stepped, ends, offsets, infos)
+        return steps | self.finished_episodes()
+
+    def score(
+        self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], Mapping[int, Scored]]:
+        """Add the transitions of a step, as `append`, and score them at once; this raises what scoring raises.
+
+        Returns the infos `vlm_step_index`, and what is scored of each environment; see `as_infos`.
+        """
+        steps = self._add(states, stepped, ends, offsets, infos)
+        with self._changing():
+            found = self._score_so_far()
+            self.raise_failure()
+            return steps, self._deliver(found)
+
+    def _add(
+        self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
+    ) -> dict[str, Any]:
         steps = {"vlm_step_index": np.array([books.num_steps for books in self._books])}
         steps["_vlm_step_index"] = stepped.copy()
         with self._changing():
             success = None if self._rules.log is None else read_success(infos, len(stepped))
             for i in np.flatnonzero(stepped).tolist():
                 change = states.changes[i] if states.changes else None
-                said = (0.0, 0.0) if success is None else (float(infos["task_reward"][i]), float(success[i]))
-                self._books[i].append(states.rows[i], change, offsets[i], *said)
+                reported = (0.0, 0.0) if success is None else (float(infos["task_reward"][i]), float(success[i]))
+                self._books[i].append(states.rows[i], change, offsets[i], *reported)
             self._end_episodes(stepped & ends)
-            if self._at_once:
-                found = self._score_so_far()
-                self.raise_failure()
-                return steps | self._deliver(found)
-        return steps | self.finished_episodes()
+        return steps
 
     def finished_episodes(self) -> dict[str, Any]:
-        """The infos of `_deliver` for finished episodes. An exception of scoring is kept for the next call."""
+        """The infos of finished episodes. An exception of scoring is kept for the next call."""
         with self._changing():
             self._collect(keep_newest=self._num_nonblocking_episodes)
-            return self._deliver(self._pay(EnvironmentBooks.scored_episode))
+            return self.as_infos(self._deliver(self._pay(EnvironmentBooks.scored_episode)))
 
     def flush(self) -> dict[str, Any]:
         """Wait for all rewards: infos with those of unfinished episodes too.
@@ -167,7 +181,7 @@ class RewardDelivery:
             found = self._score_so_far()
         self.raise_failure()
         with self._changing():
-            return self._deliver(found)
+            return self.as_infos(self._deliver(found))
 
     def _score_so_far(self) -> dict[int, Scored]:
         for books in self._books:
@@ -215,22 +229,28 @@ class RewardDelivery:
             start += len(features[i])
         return True
 
-    def _deliver(self, found: Mapping[int, Scored]) -> dict[str, Any]:
-        """Infos with the rewards that `_pay` has made, which are then dropped from the books."""
-        num_envs, version = len(self._books), self.head.version
+    def _deliver(self, found: Mapping[int, Scored]) -> Mapping[int, Scored]:
+        """Drop from the books what `_pay` has made the rewards of, and return it."""
+        for i, scored in found.items():
+            self._books[i].deliver(scored, self.head.version if self.keeps_features else 0)
+        return found
+
+    def as_infos(self, found: Mapping[int, Scored]) -> dict[str, Any]:
+        """Infos of rewards that have just been delivered; see `vlmrm_gym.infos`."""
+        num_envs = len(self._books)
         arrived = np.zeros(num_envs, dtype=np.bool_)
         rewards, features, offsets, exact = np.full((4, num_envs), None, dtype=object)
         episodes, start = np.zeros(num_envs, dtype=np.int64), np.array([books.num_delivered for books in self._books])
         for i, scored in found.items():
             arrived[i], episodes[i], rewards[i] = True, scored.episode, scored.rewards
             exact[i], offsets[i] = scored.concatenate("exact"), scored.concatenate("offsets")
+            start[i] -= len(scored)
             if self.keeps_features:
                 features[i] = scored.concatenate("features")
-            self._books[i].deliver(scored, version if self.keeps_features else 0)
         infos = {"vlm_rewards": rewards, "vlm_episode_index": episodes, "vlm_reward_start": start}
         if self._sparse.every > 1 or self._rules.clip.every > 1:
             infos["vlm_scored"] = exact
         if self.keeps_features:
             infos |= {"vlm_features": features, "vlm_task_rewards": offsets}
-            infos["vlm_reward_version"] = np.full(num_envs, version)
+            infos["vlm_reward_version"] = np.full(num_envs, self.head.version)
         return {**infos, **{f"_{name}": arrived.copy() for name in infos}}
