@@ -104,20 +104,8 @@ class VLMRewardVectorEnv(VectorWrapper):
             num_views = self._capture.num_views
             combine = None if options.combine_views is None else CombineViews(options.combine_views, num_views)
             sparse = SparseScoring(options.score_every)
-            share = options.max_pending_bytes // 2  # for the queue, and for states that have not been submitted
-            queue = self.scorer = make_scoring_queue(
-                partial(build_encoder, specification.build, num_views),
-                self._capture.make_renderer,
-                combine=combine,
-                num_workers=options.num_workers,
-                backend=options.backend,
-                ray_options=options.ray_options,
-                devices=options.devices,
-                device=options.device,
-                max_pending_bytes=share,
-                timeouts=options.timeouts,
-                in_workers=specification.in_workers,
-            )
+            encode = partial(build_encoder, specification.build, num_views)
+            queue = self.scorer = make_scoring_queue(encode, self._capture.make_renderer, options, combine)
             """Scores and draws any states of these environments, in the same workers."""
             # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
             weakref.finalize(self, queue.close)
@@ -132,7 +120,7 @@ class VLMRewardVectorEnv(VectorWrapper):
                 queue,
                 queue.head,
                 self.num_envs,
-                max_bytes=share,
+                max_bytes=options.max_pending_bytes // 2,
                 at_once=options.scoring == "step",
                 overlap=options.overlap,
                 keep_features=options.return_features,
