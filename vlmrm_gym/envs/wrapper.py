@@ -24,7 +24,6 @@ from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.specification import recorded
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.options import ScoringOptions, takes_options
-from vlmrm_gym.scoring.select import check_clip_fits
 from vlmrm_gym.scoring.state_encoder import DirectScorer, build_encoder
 from vlmrm_gym.states import States, StateView
 
@@ -84,7 +83,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         encoder = build_encoder(specification.build, view.num_views, str(resolve_device(options.device)))
         if (head := encoder.info.make_head(combine)) is None:
             raise ValueError(NO_HEAD)
-        check_clip_fits(encoder.info.clip, find_time_limit(env))
+        encoder.info.check_fits(find_time_limit(env))
         scorer = DirectScorer(encoder, view.make_renderer(encoder.info.render_size))
         if isinstance(specification, OwnReward):
             keywords |= {"reward": recorded(specification), "reward_kwargs": None}

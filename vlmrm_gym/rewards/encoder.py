@@ -101,7 +101,7 @@ class FrameEncoder(RewardModel):
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether a GPU's memory did not suffice: for a tensor, or for what CUDA's libraries allocate themselves."""
+    """Tell whether a GPU's memory did not suffice: for a tensor, or for what CUDA's libraries allocate themselves."""
     signs = "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"
     return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)
 

@@ -73,7 +73,7 @@ class PreferenceHead(torch.nn.Module):
         self.reward_std = torch.nn.Buffer(torch.ones(()))
 
     def members(self, features: torch.Tensor) -> torch.Tensor:
-        """What each network says of states: features float32 (B, V, D) to float32 (E, B).
+        """The outputs of each network: features float32 (B, V, D) to float32 (E, B).
 
         Features (E, B, V, D) are other states for each network.
         """
