@@ -103,26 +103,26 @@ class Scored:
         arrays = [getattr(chunk, name) for _, chunk in self.parts]
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
-    def pay(self, made: Rewards) -> None:
-        """Take the rewards that a head of single states has made of the features."""
-        rewards, start = [], 0
+    def pay(self, rewards: Rewards) -> None:
+        """Take the rewards that a head of single states has made of the features, one after the other."""
+        parts, start = [], 0
         for _, chunk in self.parts:
             assert chunk.features is not None
             stop = start + len(chunk.features)
-            rewards.append(made[start:stop] if chunk.chosen is None else interpolate(chunk.chosen, made[start:stop]))
-            start = stop
-        self.rewards = np.concatenate(rewards) + self.concatenate("offsets")
+            part, start = rewards[start:stop], stop
+            parts.append(part if chunk.chosen is None else interpolate(chunk.chosen, part))
+        self.rewards = np.concatenate(parts) + self.concatenate("offsets")
 
     def advance(self, head: CurrentHead, of: str) -> None:
         """Make the rewards with a head of sequences, from where it is in each episode."""
-        rewards = []
+        parts = []
         for episode, chunk in self.parts:
             assert chunk.features is not None
-            by, carry = self.carries.get(episode, episode.carry) or (head.head, None)
-            made, carry = head.advance(chunk.features, carry if by is head.head else None, of)
+            last_head, carry = self.carries.get(episode, episode.carry) or (head.head, None)
+            rewards, carry = head.advance(chunk.features, carry if last_head is head.head else None, of)
             self.carries[episode] = head.head, carry
-            rewards.append(made)
-        self.rewards = np.concatenate(rewards) + self.concatenate("offsets")
+            parts.append(rewards)
+        self.rewards = np.concatenate(parts) + self.concatenate("offsets")
 
 
 class EnvironmentBooks:
