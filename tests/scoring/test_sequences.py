@@ -147,12 +147,15 @@ class Rises:
 """
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-def test_sub_tasks_in_parts_of_which_one_is_scored_again(overlap, tmp_path):
-    """The second of three parts fails until there is a file: it goes on from where the first has ended."""
+@pytest.mark.parametrize(("overlap", "pending"), [(False, 2**30), (True, 2**30), (True, 2)])
+def test_sub_tasks_in_parts_of_which_one_is_scored_again(overlap, pending, tmp_path):
+    """The second of three parts, or of nine, fails until there is a file: it goes on from where the first has ended.
+
+    The parts after it fail with it, and are scored again with it.
+    """
     path, base = tmp_path / "cure", Counting([9])
     reward = vlmrm_gym.Program(source=PROGRAM.format(path=str(path)), isolate=False)
-    envs, found = make([base], reward, overlap=overlap), [[]]
+    envs, found = make([base], reward, overlap=overlap, max_pending_bytes=pending), [[]]
     envs.reset(seed=0)
     for step in range(9):
         take(found, retry_program(lambda: envs.step(np.zeros(1, dtype=int))[4], path))
