@@ -20,7 +20,7 @@ import vlmrm_gym
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.sb3 import make_vec_env
 from vlmrm_gym.scoring.backends import BACKENDS, LOCAL
-from vlmrm_gym.scoring.options import FileOptions, ScoringOptions, option_fields, read_help
+from vlmrm_gym.scoring.options import TIMEOUTS, FileOptions, ScoringOptions, option_fields, read_help
 from vlmrm_gym.tools.train.config_file import read_config
 
 ROOT = Path(__file__).parents[1]
@@ -75,6 +75,15 @@ def test_a_bad_value_is_refused_in_the_same_words_in_files(name):
     text = ".nan" if value != value else json.dumps(value)
     (problem,) = read_config(f"reward:\n  {name}: {text}\n", "config.yaml").problems
     assert problem.message.startswith(f"`reward.{name}` {words}")
+
+
+def test_timeouts_are_a_mapping_of_known_names_and_options_of_ray_are_for_ray():
+    for wrong in (3, {"draw": float("nan")}, {"score": 1}):
+        with pytest.raises(ValueError, match="`worker_timeouts` must be a mapping of 'load', 'draw'"):
+            ScoringOptions(worker_timeouts=wrong)
+    with pytest.raises(ValueError, match='`ray_options` needs backend="ray"'):
+        ScoringOptions(ray_options={})
+    assert ScoringOptions(worker_timeouts={"draw": None}).timeouts == {**TIMEOUTS, "draw": None}
 
 
 @pytest.mark.parametrize("name", sorted(FOR_VECTORS - {"autoreset_mode"}))

@@ -27,7 +27,8 @@ import pathlib
 import gymnasium as gym
 import numpy as np
 import vlmrm_gym
-from vlmrm_gym import CLIP, cli, sb3
+from vlmrm_gym import CLIP, sb3
+from vlmrm_gym.tools import cli
 from vlmrm_gym.tools.cli import train
 from vlmrm_gym.tools.train.config_file import ConfigError
 from vlmrm_gym.tools.train.environments import make_video_env
