@@ -87,8 +87,8 @@ class CountingDict(Counting):
         return {"count": observation.astype(np.float32), "phase": count % 5, "bits": bits}
 
 
-def take(received, infos, lost=0):
-    """Add the rewards that have arrived to those of each environment: of the oldest transitions that were not lost."""
+def take(received, infos):
+    """Add the rewards that have arrived to those of each environment: of its oldest transitions without rewards."""
     for i in np.flatnonzero(infos["_vlm_rewards"]):
-        assert infos["vlm_reward_start"][i] == len(received[i]) + lost
+        assert infos["vlm_reward_start"][i] == len(received[i])
         received[i] += infos["vlm_rewards"][i].tolist()

@@ -174,8 +174,6 @@ def _find_kind(kind: object) -> type[Any]:
             rule = "`reward`: kind must name a dataclass that derives from vlmrm_gym.RewardSpec"
             raise ValueError(f"{rule}. Received {short_repr(kind)}, which is {short_repr(found)}.")
         return cast(type[Any], found)
-    if kind == "tuned_clip":
-        raise ValueError("`reward`: the kind 'tuned_clip' is gone. examples/furl.py tunes CLIP to successes now.")
     near = difflib.get_close_matches(str(kind), KINDS, 1)
     meant = f" Did you mean {near[0]!r}?" if near else ""
     kinds = ", ".join(map(repr, KINDS))
