@@ -118,7 +118,6 @@ class VLMRewardVectorEnv(VectorWrapper):
                 queue.head,
                 self.num_envs,
                 max_bytes=options.max_pending_bytes // 2,
-                at_once=options.scoring == "step",
                 overlap=options.overlap,
                 keep_features=options.return_features,
                 log=options.episode_log,
@@ -166,8 +165,12 @@ class VLMRewardVectorEnv(VectorWrapper):
         offsets = weigh_task_rewards(self._weight, step.rewards)
         late = self._delivery.append(states, step.stepped, step.ends, offsets, infos)
         rewards = np.where(step.stepped, np.nan, 0.0)
-        if not self.defers_rewards:
-            rewards[step.stepped] = [paid[-1] for paid in late["vlm_rewards"][step.stepped]]
+        if self.defers_rewards:
+            late |= self._delivery.finished_episodes()
+        else:
+            scored = self._delivery.score_now()
+            rewards[list(scored)] = [of_env.rewards[-1] for of_env in scored.values()]
+            late |= self._delivery.as_infos(scored)
         self._needs_reset = False
         return step.observations, rewards, step.terminations, step.truncations, infos | late
 

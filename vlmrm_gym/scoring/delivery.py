@@ -35,13 +35,12 @@ class RewardDelivery:
         num_envs: int,
         *,
         max_bytes: int = sys.maxsize,
-        at_once: bool = False,
         overlap: bool = False,
         keep_features: bool = False,
         log: EpisodeLog | None = None,
         score_every: int = 1,
     ) -> None:
-        self._encoding, self._at_once, self._sparse = encoding, at_once, SparseScoring(score_every)
+        self._encoding, self._sparse = encoding, SparseScoring(score_every)
         self.head, self.keeps_features = CurrentHead(head, encoding.info.fingerprint), keep_features
         """Makes the rewards."""
         # With overlap, do not block on the two newest episodes: the one that has just ended, and the next one.
@@ -107,12 +106,10 @@ class RewardDelivery:
     def append(
         self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Add the transitions of a step: the state that each environment is in now.
+        """Add the transitions of a step: the state that each environment is in now. Returns infos of their indices.
 
         `stepped` and `ends`, bool (num_envs,), say where there was a transition, and where an episode has ended;
-        `offsets`, float64 (num_envs,), are added to the rewards. Returns the infos `vlm_step_index`, and those of
-        `_deliver`: of this step if rewards are delivered at once, else of finished episodes. An exception of scoring
-        is raised by the step itself in the first case, and kept for the next call in the second.
+        `offsets`, float64 (num_envs,), are added to the rewards.
         """
         steps = {"vlm_step_index": np.array([books.num_steps for books in self._books])}
         steps["_vlm_step_index"] = stepped.copy()
@@ -123,17 +120,20 @@ class RewardDelivery:
                 logged = (0.0, 0.0) if success is None else (float(infos["task_reward"][i]), float(success[i]))
                 self._books[i].append(states.rows[i], change, offsets[i], *logged)
             self._end_episodes(stepped & ends)
-            if self._at_once:
-                arrived = self._score_so_far()
-                self.raise_failure()
-                return steps | self._deliver(arrived)
-        return steps | self.finished_episodes()
+        return steps
+
+    def score_now(self) -> Mapping[int, Scored]:
+        """Wait for the rewards of all transitions: those of each environment. After an exception only `reset` helps."""
+        with self._changing():
+            arrived = self._score_so_far()
+            self.raise_failure()
+            return self._deliver(arrived)
 
     def finished_episodes(self) -> dict[str, Any]:
-        """The infos of `_deliver` for finished episodes. An exception of scoring is kept for the next call."""
+        """Return the infos of finished episodes. An exception of scoring is kept for the next call."""
         with self._changing():
             self._collect(keep_newest=self._num_nonblocking_episodes)
-            return self._deliver(self._pay(EnvironmentBooks.scored_episode))
+            return self.as_infos(self._deliver(self._pay(EnvironmentBooks.scored_episode)))
 
     def flush(self) -> dict[str, Any]:
         """Wait for all rewards: infos with those of unfinished episodes too.
@@ -144,7 +144,7 @@ class RewardDelivery:
             arrived = self._score_so_far()
         self.raise_failure()
         with self._changing():
-            return self._deliver(arrived)
+            return self.as_infos(self._deliver(arrived))
 
     def _score_so_far(self) -> dict[int, Scored]:
         for books in self._books:
@@ -184,22 +184,28 @@ class RewardDelivery:
                 paid[i] = scored
         return paid
 
-    def _deliver(self, scored_parts: Mapping[int, Scored]) -> dict[str, Any]:
-        """Infos with the rewards that `_pay` has made, which are then dropped from the books."""
-        num_envs, version = len(self._books), self.head.version
+    def _deliver(self, scored_parts: Mapping[int, Scored]) -> Mapping[int, Scored]:
+        """Drop from the books what `_pay` has made the rewards of, and return it."""
+        for i, scored in scored_parts.items():
+            self._books[i].deliver(scored, self.head.version if self.keeps_features else 0)
+        return scored_parts
+
+    def as_infos(self, scored_parts: Mapping[int, Scored]) -> dict[str, Any]:
+        """Infos of rewards that have just been delivered; see `vlmrm_gym.infos`."""
+        num_envs = len(self._books)
         arrived = np.zeros(num_envs, dtype=np.bool_)
         rewards, features, offsets, exact = np.full((4, num_envs), None, dtype=object)
         episodes, start = np.zeros(num_envs, dtype=np.int64), np.array([books.num_delivered for books in self._books])
         for i, scored in scored_parts.items():
             arrived[i], episodes[i], rewards[i] = True, scored.episode, scored.rewards
             exact[i], offsets[i] = scored.concatenate("exact"), scored.concatenate("offsets")
+            start[i] -= len(scored)
             if self.keeps_features:
                 features[i] = scored.concatenate("features")
-            self._books[i].deliver(scored, version if self.keeps_features else 0)
         infos = {"vlm_rewards": rewards, "vlm_episode_index": episodes, "vlm_reward_start": start}
         if self._sparse.every > 1 or self._rules.clip.every > 1:
             infos["vlm_scored"] = exact
         if self.keeps_features:
             infos |= {"vlm_features": features, "vlm_task_rewards": offsets}
-            infos["vlm_reward_version"] = np.full(num_envs, version)
+            infos["vlm_reward_version"] = np.full(num_envs, self.head.version)
         return {**infos, **{f"_{name}": arrived.copy() for name in infos}}

@@ -105,7 +105,8 @@ class Request:
 
     def whole(self) -> StateBatch:
         """Make one batch of all states."""
-        return Dispatch([self.cut(len(self))]).batch
+        assert self.states is not None
+        return StateBatch(self.keys, self.states, [(len(self), self.memory)] if self.memory is not None else [])
 
     def cut(self, room: int) -> "Part":
         """Cut the next states, at most `room` of them."""
