@@ -54,10 +54,15 @@ def _fraction(name: str, value: Any) -> float:
     return float(value)
 
 
-def _model_name(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f'`{name}` must be a string, such as "tiny". Received {short_repr(value)}.')
-    return value
+def of_type(kind: type[Any], words: str) -> Check:
+    """The check of a field that is of a type; `words` say which."""
+
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError(f"`{name}` must be {words}. Received {short_repr(value)}.")
+        return value
+
+    return check
 
 
 def one_of(choices: Any) -> Check:
@@ -95,7 +100,7 @@ def checked(instance: Any) -> None:
 class EncoderFields:
     """The fields that say how features are made: a vision-language model, and how it sees frames."""
 
-    model: str | None = field(default=None, metadata={"check": optional(_model_name)})
+    model: str | None = field(default=None, metadata={"check": optional(of_type(str, 'a string, such as "tiny"'))})
     """The vision-language model: "tiny" (bundled), "Architecture/pretrained tag" (as in `open_clip.list_pretrained()`),
     "Architecture/path to a checkpoint file", "hf-hub:organisation/repository" or "local-dir:folder". None: "tiny" for
     the environments of this package and their originals in Gymnasium, whose scenes it was trained on, and

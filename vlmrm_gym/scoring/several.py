@@ -34,7 +34,7 @@ class SeveralRewards:
     @property
     def microbatch_size(self) -> int:
         """Frames per interruptible call, of the model with the fewest."""
-        return min(model.microbatch_size or model.batch_size for own in self._models for _, model in own)
+        return min(model.microbatch_size or model.batch_size for models in self._models for _, model in models)
 
     def open(self, make_renderer: MakeRenderer, num_views: int = 1, combine: CombineViews | None = None) -> None:
         """Begin to score; `close` ends it. `make_renderer` makes the renderer from a model's `render_size`."""
@@ -102,7 +102,7 @@ class _Scorer:
             carries = [None] * len(self._heads) if begins else self._carries
             heads = zip(self._heads, carries, strict=True)
             columns, self._carries = zip(
-                *(advance_head(head, request.features, own) for head, own in heads), strict=True
+                *(advance_head(head, request.features, carry) for head, carry in heads), strict=True
             )
             rewards.append(np.stack(columns, axis=1))
         return np.concatenate(rewards)
