@@ -57,11 +57,7 @@ class CallableModel(RewardModel):
 
 
 def as_model(value: Any, name: str = "reward", kwargs: Mapping[str, Any] | None = None) -> RewardModel:
-    """Return a reward model as it is, or make one of a callable; messages call it by the name.
-
-    Raises:
-        TypeError: The value is neither, or has attributes that only a `RewardModel` may have.
-    """
+    """Return a reward model as it is, or make one of a callable, whose name messages have; a TypeError for others."""
     if isinstance(value, RewardModel):
         check_model(value)
         return value if type(value).__call__ is RewardModel.__call__ else CallableModel(value, name, kwargs)

@@ -21,12 +21,12 @@ from vlmrm_gym._util.validation import check_flag, check_task_reward_weight, is_
 from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.rewards.clip import Check, CLIPFields, check_count, checked, integer, of_type, one_of, optional
 from vlmrm_gym.rewards.specification import resolve_reward
+from vlmrm_gym.scoring.scorer import Backend
 from vlmrm_gym.states import Quality
 
 Environment = TypeVar("Environment", bound=type[Any])
 Settings = Mapping[str, Any]
 Camera = Settings | str | int
-Backend = Literal["process", "ray"]
 ScoringMode = Literal["episode", "step"]
 TIMEOUTS: Mapping[str, float | None] = {"load": 3600.0, "draw": 300.0, "encode": 900.0, "schedule": 600.0}
 """Default `worker_timeouts`, in seconds."""
@@ -175,11 +175,8 @@ class ScoringOptions(FileOptions):
     def of(cls, keywords: Mapping[str, Any], *, vector: bool) -> "ScoringOptions":
         """The options that the keywords of a single or a vector environment describe.
 
-        Besides the options there may be `prompt` and the other fields of `CLIP`: short for a `reward` of them.
-
-        Raises:
-            TypeError: A keyword is unknown, of a wrong type, or says the same as another.
-            ValueError: A value is out of its range. The message names the keyword.
+        Besides the options there may be `prompt` and the other fields of `CLIP`: short for a `reward` of them. A
+        TypeError or ValueError names the keyword that is unknown, wrong, or says the same as another.
         """
         known = [one.name for one in option_fields(vector=vector)]
         for name in keywords:
