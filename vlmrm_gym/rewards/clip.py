@@ -123,8 +123,8 @@ class EncoderFields:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CLIPFields(EncoderFields):
-    """The fields that describe a CLIP reward. All that takes them is derived from them, or tested to be equal."""
+class PromptFields:
+    """The fields that say what should be seen."""
 
     prompt: Prompt = field(metadata={"check": _texts})
     """The goal: a text or a list of texts."""
@@ -132,6 +132,11 @@ class CLIPFields(EncoderFields):
     """The scene without the goal: a text or a list of texts. Required for `alpha` above 0."""
     alpha: float = field(default=0.0, metadata={"check": _fraction})
     """Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CLIPFields(EncoderFields, PromptFields):
+    """The fields that describe a CLIP reward. All that takes them is derived from them, or tested to be equal."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
