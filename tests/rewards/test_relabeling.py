@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from counting_env import Counting
+from counting_env import Paid
 from gymnasium.vector import AutoresetMode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,14 +25,6 @@ from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv, make_vec_env
 from vlmrm_gym.sb3 import replay_buffer as sb3_replay_buffer
 
 CARTPOLE, WEIGHT = "VLMRM/CartPole-v1", 0.25
-
-
-class Paid(Counting):
-    """`Counting` whose own reward is the count modulo 7."""
-
-    def step(self, action):
-        observation, _, *results = super().step(action)
-        return observation, float(self.count % 7), *results
 
 
 class Learning(TwoFeatures):

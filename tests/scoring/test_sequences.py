@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from counting_env import Counting
+from counting_env import Counting, take
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reward_models import PixelReward
@@ -60,12 +60,6 @@ def retry(call):
 def make(bases, model, **options):
     options = {"autoreset_mode": "SameStep", **options}
     return vlmrm_gym.VLMRewardVectorEnv([lambda base=base: base for base in bases], reward=model, **options)
-
-
-def take(found, infos):
-    for i in np.flatnonzero(infos["_vlm_rewards"]):
-        assert infos["vlm_reward_start"][i] == len(found[i])
-        found[i] += infos["vlm_rewards"][i].tolist()
 
 
 def expected(base, of_episode):

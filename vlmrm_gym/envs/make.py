@@ -88,8 +88,8 @@ def make_vector_task(
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f'`render_mode` must be "rgb_array", which is needed for scoring. Received {render_mode!r}.')
     task = _get_task(task_id)
-    own = {"episode_length": episode_length, "autoreset_mode": autoreset_mode, **_split_env_kwargs(task, kwargs)}
-    envs = make_base_vector_env(task, num_envs, **own)
+    settings = {"episode_length": episode_length, "autoreset_mode": autoreset_mode, **_split_env_kwargs(task, kwargs)}
+    envs = make_base_vector_env(task, num_envs, **settings)
     with close_on_error([envs]):
         return _RegisteredVectorTask(envs, _drop_task_prompts(task, prompt, kwargs), **kwargs)
 

@@ -199,9 +199,9 @@ def check_head(head: object, fingerprint: str) -> None:
         raise TypeError(
             f"`head` must be a callable from float32 (B, V, D) to (B,), or a SequenceHead. Received {short_repr(head)}."
         )
-    own = getattr(head, "fingerprint", "")  # of any callable
-    if own and fingerprint and own != fingerprint:
-        raise ValueError(f"`head` must be of the features {fingerprint!r}. Received a head of the features {own!r}.")
+    other = getattr(head, "fingerprint", "")  # of any callable
+    if other and fingerprint and other != fingerprint:
+        raise ValueError(f"`head` must be of the features {fingerprint!r}. Received a head of the features {other!r}.")
 
 
 def apply_head(head: Any, features: Features, version: str = "", of: str = "") -> Rewards:

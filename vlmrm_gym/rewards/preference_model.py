@@ -118,11 +118,11 @@ class PreferenceHead(torch.nn.Module):
             if not isinstance(head.fingerprint, str) or not isinstance(head.prompt, str | None):
                 raise TypeError("its fingerprint and its prompt must be texts")
             tensors = load(content)
-            for own, one in tensors.items():
-                if not one.numel() or one.dtype != torch.float32:
-                    raise ValueError(f"`{own}` must be numbers in float32, at least one")
-                if not one.isfinite().all():
-                    raise ValueError(f"`{own}` must be finite")
+            for key, tensor in tensors.items():
+                if not tensor.numel() or tensor.dtype != torch.float32:
+                    raise ValueError(f"`{key}` must be numbers in float32, at least one")
+                if not tensor.isfinite().all():
+                    raise ValueError(f"`{key}` must be finite")
             head.load_state_dict(tensors, assign=True)
         except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError, ArithmeticError) as error:
             raise ValueError(

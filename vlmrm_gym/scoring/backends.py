@@ -1,4 +1,4 @@
-"""Scorer backends by name, and their devices. A new one is a file with `start`, see `scorer`, and a line here."""
+"""Starts scorer backends, and chooses their devices."""
 
 import importlib
 import os
@@ -7,17 +7,7 @@ from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.queue import ScoringQueue
-from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer
-
-LOCAL = "local"
-"""The backend of `num_workers=0`: this process."""
-
-BACKENDS = {
-    LOCAL: "vlmrm_gym.scoring.local",
-    "process": "vlmrm_gym.scoring.process",
-    "ray": "vlmrm_gym.scoring.ray_backend",
-}
-"""Modules, imported on first use: Ray is optional."""
+from vlmrm_gym.scoring.scorer import MODULES, MakeEncoder, MakeRenderer
 
 
 def make_scoring_queue(
@@ -31,7 +21,8 @@ def make_scoring_queue(
     `combine` says how the rewards of views make one. Without options a model that the caller has loaded scores here.
     """
     options = options or ScoringOptions(device="cpu")
-    backend = importlib.import_module(BACKENDS[options.backend if options.num_workers else LOCAL])
+    name = MODULES[options.backend if options.num_workers else "local"]
+    backend = importlib.import_module(f"vlmrm_gym.scoring.{name}")
     started = backend.start(make_encoder, make_renderer, options)
     with close_on_error(started.scorers):
         head = started.info.make_head(combine)

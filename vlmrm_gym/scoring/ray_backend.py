@@ -40,8 +40,8 @@ LOG_TIMEOUT = 10.0  # seconds to read the log on the node of a dead actor
 
 def start(make_encoder: MakeEncoder, make_renderer: MakeRenderer, options: ScoringOptions) -> StartedScorers:
     """Start the actors; wait for the models of those that the cluster has room for."""
-    made: list[Closable] = [cluster := Cluster()]  # the newest first
-    with close_on_error(made):
+    opened: list[Closable] = [cluster := Cluster()]  # the newest first
+    with close_on_error(opened):
         actor_options = cluster.actor_options(options)
         _actor_class(cluster.ray, actor_options)  # Ray checks them
         device = choose_device(options.device, actor_options["num_gpus"])
@@ -52,9 +52,9 @@ def start(make_encoder: MakeEncoder, make_renderer: MakeRenderer, options: Scori
         start_worker = partial(RayChannel, cluster, actor_options, environment, options.timeouts["schedule"], siblings)
         scorers, shown = list[RemoteScorer](), dict[str, object]()
         for _ in range(options.num_workers):
-            made.insert(0, share := Cluster())
+            opened.insert(0, share := Cluster())
             scorers.append(RemoteScorer(start_worker, encoder, options.timeouts, shown, share))
-            made.insert(0, scorers[-1])
+            opened.insert(0, scorers[-1])
             Cluster.scorers.add(scorers[-1])
         started = finish_start(scorers, _wait_for_places(scorers), make_renderer)
     cluster.close()  # each scorer holds its own share

@@ -87,12 +87,12 @@ class Watchdog:
         }
         wrong = None
         progressing = payload if kind == "progress" else None
-        for own, is_working in working.items():
-            self._silent[own] = self._silent[own] + seconds if is_working and own != progressing else 0.0
-            if not kind and self._silent[own] > self._limits[own]:
+        for stage, is_working in working.items():
+            self._silent[stage] = self._silent[stage] + seconds if is_working and stage != progressing else 0.0
+            if not kind and self._silent[stage] > self._limits[stage]:
                 wrong = (
-                    f"did not respond for {self._limits[own]:g} seconds ({_DOING[own]}). If it needs longer, "
-                    f'pass worker_timeouts={{"{own}": seconds}}.'
+                    f"did not respond for {self._limits[stage]:g} seconds ({_DOING[stage]}). If it needs longer, "
+                    f'pass worker_timeouts={{"{stage}": seconds}}.'
                 )
         return wrong
 

@@ -1,18 +1,22 @@
 """The protocol of scorer backends: keyed states in, features out.
 
-A backend is a file with a function `start(MakeEncoder, MakeRenderer, ScoringOptions) -> StartedScorers`, and a line in
-`backends.py`.
+A backend is a file with `start(MakeEncoder, MakeRenderer, ScoringOptions) -> StartedScorers`, and its name here.
 `ScoringQueue` forms batches, bounds memory and delivers features; a backend only works on batches, in order.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from vlmrm_gym.rewards.model import Features, RenderSize
 from vlmrm_gym.scoring.requests import StateBatch
 from vlmrm_gym.scoring.state_encoder import EncoderInfo, StateEncoder
 from vlmrm_gym.states import Renderer
+
+Backend = Literal["process", "ray"]
+"""Where workers run."""
+MODULES: dict[Backend | Literal["local"], str] = {"local": "local", "process": "process", "ray": "ray_backend"}
+"""Modules of this folder, imported on first use: Ray is optional. `num_workers=0` is "local": this process."""
 
 
 class WorkerDied(RuntimeError):
