@@ -7,8 +7,8 @@ import pytest
 from gymnasium.utils.env_match import check_environments_match
 from gymnasium.vector import SyncVectorEnv
 
+from vlmrm_gym.states.cameras import PAPER_CAMERA
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
-from vlmrm_gym.tasks import PAPER_CAMERA
 from vlmrm_gym.tasks.humanoid import MATERIALS, Humanoid, textured_model
 from vlmrm_gym.tasks.humanoid_body import Body, plain_model
 from vlmrm_gym.tasks.humanoid_poses import TASK_POSES, pose

@@ -10,13 +10,14 @@ import numpy as np
 
 from vlmrm_gym._util.validation import check_flag, is_finite, is_number, short_repr
 from vlmrm_gym.states.scene_changes import set_field
-from vlmrm_gym.tasks import PAPER_CAMERA
 
 Camera = Mapping[str, Any] | str | int
 """Fields of MuJoCo's `mjvCamera`, or the name or number of a camera of the model."""
 Cameras = Camera | mujoco.MjvCamera | Sequence[Camera | mujoco.MjvCamera]
 """One camera, a name of `VIEW_SETS`, or a list of such."""
 
+PAPER_CAMERA: Mapping[str, Any] = {"distance": 3.5, "lookat": [0.0, 0.0, 1.0], "elevation": -10.0, "azimuth": 180.0}
+"""A fixed camera in front of the humanoid; distances in metres, angles in degrees."""
 FIELDS = ("type", "fixedcamid", "trackbodyid", "lookat", "distance", "azimuth", "elevation", "orthographic")
 TYPES = {
     "free": mujoco.mjtCamera.mjCAMERA_FREE,
@@ -41,19 +42,11 @@ def make_cameras(
 
     Named sets are relative to `own`, the environment's own camera; None: MuJoCo's default view.
     """
-    own = own if isinstance(own, mujoco.MjvCamera) else make_camera(model, own)
+    (reference,) = _expand(model, own, mujoco.MjvCamera())
     listed: Sequence[Any] = cameras if isinstance(cameras, list | tuple) else [cameras]
     if not listed:
         raise ValueError(f"`camera` must be a camera, or a list of at least one. Received {short_repr(cameras)}.")
-    expanded = [camera for one in listed for camera in _expand(model, one, own)]
-    fields = [repr({**get_fields(camera), "azimuth": camera.azimuth % 360}) for camera in expanded]
-    for i, own_fields in enumerate(fields):
-        if own_fields in fields[:i]:
-            raise ValueError(
-                f"`camera` must have different cameras. Numbers {fields.index(own_fields)} and {i} are the same. "
-                f"Received {short_repr(cameras)}."
-            )
-    return expanded
+    return [camera for one in listed for camera in _expand(model, one, reference)]
 
 
 def _expand(model: mujoco.MjModel, camera: Any, own: mujoco.MjvCamera) -> Sequence[mujoco.MjvCamera]:

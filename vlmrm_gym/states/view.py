@@ -73,7 +73,7 @@ class ClassicControlCapture(Capture):
         if all(getattr(self._env, name) == value for name, value in self._appearance.items()):
             return state, None
         frame = check_frame(self._env.render())
-        return state, SceneChange(frame=resize(frame, self._renderer.height, self._renderer.width))
+        return state, SceneChange(frame=resize(frame, (self._renderer.height, self._renderer.width)))
 
 
 class DrawingCapture(Capture):

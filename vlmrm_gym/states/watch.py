@@ -189,7 +189,7 @@ class Watch(ABC):
     def render(self, height: int, width: int, cameras: Sequence[Mapping[str, Any]] | None) -> NDArray[np.uint8]:
         """Render the environment's frame, uint8 (height, width, 3), or those of V > 1 `cameras`, (V, ...)."""
         rendered = [render_own(self._env)] if cameras is None else render_views(self._env, cameras)
-        frames = np.stack([resize(check_frame(frame), height, width) for frame in rendered])
+        frames = np.stack([resize(check_frame(frame), (height, width)) for frame in rendered])
         return frames if len(frames) > 1 else frames[0]
 
 
