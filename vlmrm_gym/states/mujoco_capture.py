@@ -68,9 +68,6 @@ class MuJoCoCapture:
         """See `Capture`."""
         self._after_reset = True
 
-    def close(self) -> None:
-        """See `Capture`."""
-
     def __call__(self) -> tuple[NDArray[np.float64], SceneChange | None]:
         """The state, float64 (state_size,), and how the scene differs from the renderer's."""
         if self._scene.model is not self._model:

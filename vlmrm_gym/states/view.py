@@ -43,9 +43,6 @@ class Capture:
     def reset(self) -> None:
         """Call this after every reset of the environment: changes that only resets make are looked for then."""
 
-    def close(self) -> None:
-        """Free the graphics resources, if there are any."""
-
 
 class FrameCapture(Capture):
     """Captures the frames that an environment renders."""
@@ -92,11 +89,6 @@ class DrawingCapture(Capture):
         frame = States(state[None], [change]).draw(self._renderer)[0]
         return np.zeros(self._state_size), SceneChange(frame=frame)
 
-    def close(self) -> None:
-        """See `Capture`."""
-        self._capture.close()
-        self._renderer.close()
-
 
 class StateView:
     """Captures the states of an environment made with `render_mode="rgb_array"`, and draws them; see `make_renderer`.
@@ -112,6 +104,8 @@ class StateView:
         self._trial = _make_trial(env)
         self._renderer = make_renderer(env, camera=camera, quality=quality)
         """Draws at the environment's own size."""
+        self._renderers = [self._renderer]
+        """All that this view draws with."""
         self._view_capture = self._capture = self._make_capture(self._renderer)
         if pin:
             self.pin_camera()
@@ -181,6 +175,7 @@ class StateView:
         if same_size.is_equivalent(renderer):
             self._capture = self._make_capture(renderer, same_size)
         else:
+            self._renderers.append(same_size)
             self._capture = DrawingCapture(self._make_capture(same_size), same_size, renderer.state_size)
 
     def render(self) -> Any:
@@ -196,9 +191,8 @@ class StateView:
 
     def close(self) -> None:
         """Free the graphics resources. The environment stays open."""
-        self._view_capture.close()
-        self._capture.close()
-        self._renderer.close()
+        for renderer in self._renderers:
+            renderer.close()
 
 
 def check_renders(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
