@@ -99,11 +99,12 @@ class Drawings:
 
     def _find_renderer(self, size: Size | None, camera: Any) -> Renderer:
         if (wanted := (size, repr(camera))) != self._wanted:
-            self.close()
-            self._wanted, self._other = wanted, None
+            other: Any = None
             if not isinstance(self._renderer, FrameStore) and wanted != (None, repr(None)):
-                other: Any = self._renderer if camera is None else self._renderer.from_cameras(camera)
-                self._other = other.at_size(lambda *own: size or own)
+                other = self._renderer if camera is None else self._renderer.from_cameras(camera)
+                other = other.at_size(lambda *own: size or own)
+            self.close()
+            self._wanted, self._other = wanted, other  # last: a camera that does not exist raises every time
         return self._other or self._renderer
 
 
