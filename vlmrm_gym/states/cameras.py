@@ -36,20 +36,20 @@ VIEW_SETS: Mapping[str, Sequence[float] | None] = {
 
 
 def make_cameras(
-    model: mujoco.MjModel, cameras: Cameras | None, own: Camera | mujoco.MjvCamera | None = None
+    model: mujoco.MjModel, cameras: Cameras | None, reference: Camera | mujoco.MjvCamera | None = None
 ) -> list[mujoco.MjvCamera]:
     """Make the cameras that a user describes: one (see `make_camera`), a set's name in `VIEW_SETS`, or a list of such.
 
-    Named sets are relative to `own`, the environment's own camera; None: MuJoCo's default view.
+    Named sets are relative to `reference`, the environment's own camera; None: MuJoCo's default view.
     """
-    (reference,) = _expand(model, own, mujoco.MjvCamera())
+    (base,) = _expand(model, reference, mujoco.MjvCamera())
     listed: Sequence[Any] = cameras if isinstance(cameras, list | tuple) else [cameras]
     if not listed:
         raise ValueError(f"`camera` must be a camera, or a list of at least one. Received {short_repr(cameras)}.")
-    return [camera for one in listed for camera in _expand(model, one, reference)]
+    return [camera for one in listed for camera in _expand(model, one, base)]
 
 
-def _expand(model: mujoco.MjModel, camera: Any, own: mujoco.MjvCamera) -> Sequence[mujoco.MjvCamera]:
+def _expand(model: mujoco.MjModel, camera: Any, reference: mujoco.MjvCamera) -> Sequence[mujoco.MjvCamera]:
     """Expand a named set; any other value is one camera."""
     if isinstance(camera, mujoco.MjvCamera):
         return [copy.copy(camera)]
@@ -59,12 +59,12 @@ def _expand(model: mujoco.MjModel, camera: Any, own: mujoco.MjvCamera) -> Sequen
     azimuths = VIEW_SETS[camera]
     if azimuths is None:
         return [make_camera(model, PAPER_CAMERA)]
-    if own.type == TYPES["fixed"]:
+    if reference.type == TYPES["fixed"]:
         raise ValueError(
             f"`camera`: the set {camera!r} turns the environment's own camera, which is fixed in its model here. Pass "
             f"a list of cameras, as names or as mappings of {', '.join(FIELDS)}."
         )
-    turned = [copy.copy(own) for _ in azimuths]
+    turned = [copy.copy(reference) for _ in azimuths]
     for one, azimuth in zip(turned, azimuths, strict=True):
         one.azimuth += azimuth
     return turned

@@ -112,7 +112,6 @@ def _adapt(change: SceneChange | None, size: Size | None, *, other_camera: bool)
     """The change of a scene that is drawn in another size, or from another camera than the environment's."""
     if change is None or (size is None and not other_camera):
         return change
-    kept = {
-        name: value for name, value in change.fields.items() if not (other_camera and name.startswith(CAMERA_FIELD))
-    }
-    return SceneChange(kept, change.frame if change.frame is None or size is None else resize(change.frame, size))
+    fields = change.fields.items()
+    remaining = {name: value for name, value in fields if not (other_camera and name.startswith(CAMERA_FIELD))}
+    return SceneChange(remaining, change.frame if change.frame is None or size is None else resize(change.frame, size))

@@ -51,9 +51,9 @@ class MuJoCoCapture:
         self._scene: Any = find_scene(env)
         self._renderer, self._own_camera, self._trial = renderer, own_camera, trial
         self._cameras = cameras
-        shown = env.unwrapped if trial is None else env
+        watched_env = env.unwrapped if trial is None else env
         is_physics = isinstance(self._scene, PhysicsScene)
-        self._viewer = (PhysicsWatch if is_physics else ViewerWatch)(shown, self._scene, renderer)
+        self._viewer = (PhysicsWatch if is_physics else ViewerWatch)(watched_env, self._scene, renderer)
         self._camera_change = self._compare_cameras()
         self._last_changes: tuple[SceneChange, SceneChange] | None = None
         self._last_with_camera: SceneChange | None = None
@@ -100,9 +100,9 @@ class MuJoCoCapture:
         """Compare the cameras with those of the renderer."""
         moved = {
             camera_field(number, name): value
-            for number, (own, drawn) in enumerate(zip(self._cameras, self._renderer.cameras, strict=True))
-            for name, value in own.items()
-            if not same_value(value, drawn[name])
+            for number, (camera, fields) in enumerate(zip(self._cameras, self._renderer.cameras, strict=True))
+            for name, value in camera.items()
+            if not same_value(value, fields[name])
         }
         return SceneChange(moved) if moved else None
 
@@ -148,16 +148,16 @@ class Trial:
         model, state, camera = copy.copy(scene.model), renderer.capture(scene), watch.camera()
         drawer = find_drawer(scene)
         is_first = find_viewer(drawer) is None
-        shown = render_own(self._env)
+        env_frame = render_own(self._env)
         if is_first and not own_camera:  # it is not pinned, and a new viewer of Gymnasium's has chosen it
             camera = watch.camera()
         _, options, max_geom = renderer.look
         look = {"quality": "faithful", "visual_options": options, "max_geom": max_geom}
-        with closing(MuJoCoRenderer(model, *own_size(scene), camera=from_fields(camera), **look)) as own:
-            drawn = own.render(state[None])[0]
+        with closing(MuJoCoRenderer(model, *own_size(scene), camera=from_fields(camera), **look)) as exact:
+            frame = exact.render(state[None])[0]
         if is_first and isinstance(find_viewer(drawer), OffScreenViewer):
             discard_viewer(drawer)
-        self.failed = not np.array_equal(drawn, shown)
+        self.failed = not np.array_equal(frame, env_frame)
         if self.failed and self._last_passed:
             warnings.warn(
                 f"{self._env.unwrapped} shows more than its MuJoCo state in episode {self._num_resets}: its frames are "

@@ -141,8 +141,8 @@ def restored(blocks: Sequence[NDArray[np.uint8]]) -> Iterator[None]:
     try:
         yield
     finally:
-        for block, kept in zip(blocks, before, strict=True):
-            block[:] = kept
+        for block, content in zip(blocks, before, strict=True):
+            block[:] = content
 
 
 def _memory(address: int, nbytes: int) -> NDArray[np.uint8]:
@@ -160,11 +160,11 @@ class Watch(ABC):
         self._env, self._scene = env, scene
         self._code = _render_methods(env, scene)
         self._size = own_size(scene)
-        shown = make_options(renderer.look[1]).flags
-        self._shows_islands = bool(shown[mujoco.mjtVisFlag.mjVIS_ISLAND])
+        flags = make_options(renderer.look[1]).flags
+        self._shows_islands = bool(flags[mujoco.mjtVisFlag.mjVIS_ISLAND])
         has_rangefinders = mujoco.mjtSensor.mjSENS_RANGEFINDER in scene.model.sensor_type
-        self._shows_dynamics = any(shown[flag] for flag in _DYNAMIC) or bool(
-            has_rangefinders and shown[mujoco.mjtVisFlag.mjVIS_RANGEFINDER]
+        self._shows_dynamics = any(flags[flag] for flag in _DYNAMIC) or bool(
+            has_rangefinders and flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER]
         )
 
     @abstractmethod
@@ -229,8 +229,8 @@ class ViewerWatch(Watch):
         self._shown: list[Any] = []
         """The markers in the last frame that was captured, if they have been put back."""
         self._shown_at = -1.0
-        viewport, drawn = mujoco.MjrRect(0, 0, width, height), mujoco.MjvScene(scene.model, max_geom)
-        self._settings = _settings(make_options(options), mujoco.MjvPerturb(), drawn, viewport)
+        viewport, empty = mujoco.MjrRect(0, 0, width, height), mujoco.MjvScene(scene.model, max_geom)
+        self._settings = _settings(make_options(options), mujoco.MjvPerturb(), empty, viewport)
 
     def camera(self) -> Mapping[str, Any]:
         """See `Watch`."""
@@ -257,8 +257,8 @@ class ViewerWatch(Watch):
         if not super().shows_state() or not _viewer_is_gymnasiums(renderer):
             return False
         viewer = find_viewer(renderer)
-        shown = renderer if viewer is None else viewer
-        if shown.model is not scene.model or shown.data is not scene.data:
+        source = renderer if viewer is None else viewer
+        if source.model is not scene.model or source.data is not scene.data:
             return False
         if viewer is None:
             return (renderer._vopt, renderer.max_geom, renderer.width, renderer.height) == self._configuration
