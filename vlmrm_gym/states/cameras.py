@@ -54,11 +54,9 @@ def _expand(model: mujoco.MjModel, camera: Any, reference: mujoco.MjvCamera) -> 
     if isinstance(camera, mujoco.MjvCamera):
         return [copy.copy(camera)]
     is_set = isinstance(camera, str) and camera in VIEW_SETS and camera not in _names(model, "camera")
-    if not is_set:
-        return [make_camera(model, camera)]
-    azimuths = VIEW_SETS[camera]
+    azimuths = VIEW_SETS[camera] if is_set else None
     if azimuths is None:
-        return [make_camera(model, PAPER_CAMERA)]
+        return [make_camera(model, PAPER_CAMERA if is_set else camera)]
     if reference.type == TYPES["fixed"]:
         raise ValueError(
             f"`camera`: the set {camera!r} turns the environment's own camera, which is fixed in its model here. Pass "
