@@ -10,7 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import budget
 
 from vlmrm_gym.sb3 import make_vec_env
-from vlmrm_gym.tasks import PAPER_CAMERA, TASKS
+from vlmrm_gym.states.cameras import PAPER_CAMERA
+from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.tools.cli.train import configure
 from vlmrm_gym.tools.train.algorithms import algorithm_options
 from vlmrm_gym.tools.train.config_file import flatten, read_config_file

@@ -11,7 +11,8 @@ from test_own_rewards_and_ids import write
 
 from vlmrm_gym import sb3
 from vlmrm_gym.envs.make import make_env
-from vlmrm_gym.tasks import PAPER_CAMERA, TASKS
+from vlmrm_gym.states.cameras import PAPER_CAMERA
+from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.tools.cli import main
 from vlmrm_gym.tools.cli.tasks import draw_task
 from vlmrm_gym.tools.cli.train import configure
