@@ -232,21 +232,9 @@ class ReplayBuffer:
         """Restore a `state_dict` of a buffer with the same capacity, spaces and features. Drops pending transitions.
 
         Raises:
-            ValueError: The capacity, a space, or the features differ.
+            ValueError: The capacity, a space, or the features differ. The buffer is empty then.
         """
-        if "features" in state and self._late.expected is not False:
-            self._late.allocate(tuple(state["features"].shape[1:]))
-        own, saved = _describe(self.state_dict()), _describe(state)
-        for name in {**own, **saved}:
-            if own.get(name) != saved.get(name):
-                raise ValueError(
-                    f"`state` must be of a buffer like this one, whose {name} is {own.get(name)}. "
-                    f"Received one with {saved.get(name)}."
-                )
-        self._late.restore(state)
-        for name, stored in self._columns.items():
-            stored[: len(state[name])] = state[name].to(stored.device)
-        self._late.num_stored = state["stored"]
+        self._late.load(state, state["stored"], lambda name: [state[name].cpu()] if name in state else [])
         if len(state["generator"]) == len(self._generator.get_state()):  # else of another kind of device
             self._generator.set_state(state["generator"].cpu())
 
@@ -261,16 +249,6 @@ class ReplayBuffer:
         assert space.shape is not None
         dtype = torch.float32 if space.dtype.kind == "f" else torch.as_tensor(np.empty(0, space.dtype)).dtype
         return torch.empty((self.capacity, *space.shape), dtype=dtype, device=self.device)
-
-
-def _describe(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What two states have in common that are of the same kind of buffer."""
-    varying = ("stored", "generator", "reward_version", "fingerprint")
-    return {
-        name: (value.dtype, tuple(value.shape[1:])) if isinstance(value, torch.Tensor) else value
-        for name, value in state.items()
-        if name not in varying
-    }
 
 
 def _used(stored: torch.Tensor, count: int) -> torch.Tensor:

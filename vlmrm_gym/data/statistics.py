@@ -16,7 +16,7 @@ from vlmrm_gym.infos import read_success
 
 @dataclass
 class Episode:
-    """What is known of an episode so far."""
+    """The figures of one episode so far."""
 
     steps: int = 0
     scored: int = 0

@@ -66,7 +66,7 @@ def check_callers(envs: VecEnv, *, deferred: bool, learns: bool = False) -> Call
 
 
 def is_evaluated(envs: VecEnv) -> bool:
-    """Whether `evaluate_policy` of Stable-Baselines3 or sb3-contrib has called this with these environments."""
+    """Tell whether `evaluate_policy` of Stable-Baselines3 or sb3-contrib has called this with these environments."""
     return any(name == "evaluate_policy" for name, _ in _callers(envs))
 
 
