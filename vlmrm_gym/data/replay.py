@@ -223,10 +223,9 @@ class ReplayBuffer:
         without a copy in memory. Pending transitions are left out: environments that are made later do not return their
         rewards. So is the head of `relabel`.
         """
-        stored = {name: _used(stored, len(self)) for name, stored in self._columns.items()}
-        generator = self._generator.get_state()
-        own = {"stored": self._late.num_stored, "capacity": self.capacity, "generator": generator}
-        return {**stored, **own, **self._late.state}
+        columns = {name: _used(column, len(self)) for name, column in self._columns.items()}
+        counts = {"stored": self._late.num_stored, "capacity": self.capacity}
+        return {**columns, **counts, "generator": self._generator.get_state(), **self._late.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict` of a buffer with the same capacity, spaces and features. Drops pending transitions.
@@ -251,9 +250,8 @@ class ReplayBuffer:
         return torch.empty((self.capacity, *space.shape), dtype=dtype, device=self.device)
 
 
-def _used(stored: torch.Tensor, count: int) -> torch.Tensor:
+def _used(column: torch.Tensor, count: int) -> torch.Tensor:
     """The first rows, without a copy. torch.save writes all memory behind a tensor: here it ends with the rows."""
-    memory = stored.untyped_storage()[: count * stored[0].nbytes]
-    return torch.empty(0, dtype=stored.dtype, device=stored.device).set_(
-        source=memory, storage_offset=0, size=(count, *stored.shape[1:]), stride=stored.stride()
-    )
+    memory = column.untyped_storage()[: count * column[0].nbytes]
+    rows = torch.empty(0, dtype=column.dtype, device=column.device)
+    return rows.set_(source=memory, storage_offset=0, size=(count, *column.shape[1:]), stride=column.stride())

@@ -186,10 +186,10 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         Large columns are in several entries, "features[0]" and so on, so that loading has one at a time in memory. The
         head of `relabel` is not among them.
         """
-        own = {**self._late.state, "pos": self.pos, "full": self.full, "env_uid": self._env_uid}
-        state = {name: np.array(value) for name, value in own.items()}
-        for name, stored in self._storage.items():
-            state |= _split(name, stored[: self.size()])
+        numbers = {**self._late.state, "pos": self.pos, "full": self.full, "env_uid": self._env_uid}
+        state = {name: np.array(value) for name, value in numbers.items()}
+        for name, column in self._storage.items():
+            state |= _split(name, column[: self.size()])
         return state | {f"pending_{name}": column for name, column in self._late.pending().items()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
