@@ -63,7 +63,8 @@ def read_dataset(folder: Path) -> list[Trajectory]:
 
     dataset, settings = DatasetFolder(folder), read_settings(folder)
     with reading(f"The dataset {folder}", LookupError, TypeError, AttributeError, AssertionError, RuntimeError):
-        episodes = MinariStorage.read(dataset.data).get_episodes(range(_check_data(dataset.data)))
+        number = _check_data(dataset.data)  # before Minari opens anything
+        episodes = MinariStorage.read(dataset.data).get_episodes(range(number))
         rollouts = [_to_rollout(one, settings["policy"], dataset.scene_changes(one["id"])) for one in episodes]
         if len(shapes := {rollout.states.rows.shape[1:] for rollout in rollouts}) > 1:
             raise ValueError(f"states of all episodes must have the same shape. Received {short_repr(shapes)}")
