@@ -1,4 +1,4 @@
-"""The bundled model on a CPU: threads of torch that encode parts of a batch."""
+"""The machine: its memory, and threads of torch that encode parts of a batch on its cores."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from vlmrm_gym._util.system import usable_cores
+from vlmrm_gym._util.system import available_memory, usable_cores
 
 SCRIPT = """
 import os, threading, time, warnings
@@ -48,3 +48,17 @@ def test_parts_of_a_batch_are_encoded_by_threads_that_do_not_wait_for_each_other
     env = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True)
     assert done.stdout == "done\n", done.stdout + done.stderr
+
+
+def test_the_memory_that_is_available_is_that_of_the_machine_or_the_container(tmp_path, monkeypatch):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:       2000 kB\nMemAvailable:   1000 kB\nHugePages_Total:       0\n")
+    monkeypatch.setattr("vlmrm_gym._util.system.MEMINFO", meminfo)
+    monkeypatch.setattr("vlmrm_gym._util.system.CGROUP", tmp_path)
+    assert available_memory() == 1_024_000
+    (tmp_path / "memory.max").write_text("900000\n")
+    (tmp_path / "memory.current").write_text("500000\n")
+    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 100000\n")
+    assert available_memory() == 500_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_memory() == 1_024_000

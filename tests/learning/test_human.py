@@ -191,21 +191,6 @@ def test_two_tabs_have_different_pairs_and_the_first_answer_counts(monkeypatch):
         assert [answer.preference for answer in finish()] == [0.0, 1.0]
 
 
-def test_nothing_is_served_without_the_token():
-    labeler = HumanLabeler()
-    with asking(labeler, PAIRS[:1]):
-        root, _, token = labeler.address.rstrip("/").rpartition("/")
-        pair = post(labeler.address, "next", tab="a")["pair"]
-        other = token.swapcase()
-        wrong = [f"{root}/", f"{root}/{other}/", f"{root}/{token[:-1]}/", f"{root}/{other}/clips/{pair}/left"]
-        for address in [*wrong, f"{labeler.address}clips/{pair}/middle", f"{labeler.address}clips/x/left"]:
-            with pytest.raises(urllib.error.HTTPError, match="404"):
-                get(address)
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            post(f"{root}/{other}/", "next", tab="a")
-        assert len(token) >= 20
-
-
 def said(**changes):
     return json.dumps({"tab": "a", "pair": "PAIR", "choice": 1, **changes}).encode()
 
@@ -241,12 +226,18 @@ def test_a_request_that_is_not_right_is_refused_and_answers_nothing():
         assert finish()[0].preference == 1
 
 
-def test_a_true_token_is_answered_to_the_page_itself_alone():
+def test_only_the_page_itself_is_answered_and_only_with_its_token():
     """A name that another site has made lead here, or a request of another site, gets nothing."""
     labeler = HumanLabeler()
-    port = labeler.address.split(":")[2].split("/")[0]
+    root, _, token = labeler.address.rstrip("/").rpartition("/")
+    port, other = root.rpartition(":")[2], token.swapcase()
+    assert len(token) >= 20
     with asking(labeler, PAIRS[:1]):
         pair = post(labeler.address, "next", tab="a")["pair"]
+        wrong = [f"{root}/", f"{root}/{other}/", f"{root}/{token[:-1]}/", f"{root}/{other}/clips/{pair}/left"]
+        for address in [*wrong, f"{labeler.address}clips/{pair}/middle", f"{labeler.address}clips/x/left"]:
+            assert status(address) == 404
+        assert status(f"{root}/{other}/next", b'{"tab": "a"}') == 404
         for host, origin, expected in [
             ("127.0.0.1:PORT", None, 200),
             ("localhost:PORT", "http://localhost:PORT", 200),

@@ -136,8 +136,7 @@ def test_the_sum_of_grades_decides_and_without_them_that_of_task_rewards():
         assert preferences(GroundTruthLabeler(**settings), [pair]) == [preference]
 
 
-def test_a_pair_with_a_sum_that_is_nan_is_skipped():
-    """Neither segment is known to be better, whatever the teacher's faults."""
+def test_a_pair_with_a_sum_that_is_nan_is_skipped_whatever_the_teachers_faults():
     known = make_pair(1, 60)
     unknown = replace(known, first=replace(known.first, task_rewards=np.array([np.nan])))
     for pair in (unknown, replace(known, grade=lambda rows: np.where(rows[:, 1] == 60, np.nan, 1))):

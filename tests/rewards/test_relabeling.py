@@ -1,139 +1,24 @@
 """Relabelling: every stored reward is the newest head's of its features, plus the weighted task reward."""
 
-import io
-import pickle
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from counting_env import Paid
 from gymnasium.vector import AutoresetMode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from relabelled import WEIGHT, Learning, PlainRun, SB3Run, paid, times
 from reward_models import TwoFeatures
-from sb3_helpers import off_policy, on_policy
+from sb3_helpers import on_policy
 from stable_baselines3 import DQN, PPO
 
-import vlmrm_gym
-from vlmrm_gym._util.system import available_memory
 from vlmrm_gym.data import store
 from vlmrm_gym.data.replay import ReplayBuffer
 from vlmrm_gym.data.statistics import EpisodeStatistics
 from vlmrm_gym.rewards.heads import CurrentHead
-from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv, make_vec_env
+from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv
 from vlmrm_gym.sb3 import replay_buffer as sb3_replay_buffer
-
-CARTPOLE, WEIGHT = "VLMRM/CartPole-v1", 0.25
-
-
-class Learning(TwoFeatures):
-    """Has no head yet."""
-
-    head = None
-
-
-def paid(lengths, **options):
-    """Vector environments whose frames, features and observations have the same number."""
-    bases = [Paid(own, first=10_000 * number) for number, own in enumerate(lengths)]
-    options = {"reward": TwoFeatures(), "return_features": True, "task_reward_weight": WEIGHT, **options}
-    return vlmrm_gym.VLMRewardVectorEnv([lambda b=b: b for b in bases], **options)
-
-
-def times(factor):
-    """The head that multiplies the number; that of `TwoFeatures` is `times(2)`."""
-    return lambda features: factor * features[:, 0, 0] + features[:, 0, 1]
-
-
-class PlainRun:
-    """Steps environments, and adds all to a `ReplayBuffer`."""
-
-    def __init__(self, lengths, capacity, mode=AutoresetMode.NEXT_STEP, **options):
-        self.envs = paid(lengths, autoreset_mode=mode, **options)
-        self.capacity, self.mode = capacity, mode
-        self.buffer = ReplayBuffer(capacity, self.envs)
-        self.ended = np.zeros(len(lengths), dtype=bool)
-        self.observations, _ = self.envs.reset(seed=0)
-
-    @property
-    def head(self):
-        return self.envs.head
-
-    def step(self):
-        if self.mode == AutoresetMode.DISABLED and self.ended.any():
-            self.observations, infos = self.envs.reset(options={"reset_mask": self.ended})
-            self.buffer.add_rewards(infos)
-        actions = np.zeros(len(self.ended), dtype=int)
-        results = self.envs.step(actions)
-        self.buffer.add(self.observations, actions, *results)
-        self.observations, self.ended = results[0], results[2] | results[3]
-
-    def flush(self):
-        self.buffer.add_rewards(self.envs.flush())
-
-    def reset(self):
-        self.observations, infos = self.envs.reset()
-        self.buffer.add_rewards(infos)
-        self.ended[:] = False
-
-    def save_and_load(self):
-        """Into another buffer. Pending transitions are dropped, so that their rewards are ignored."""
-        file = io.BytesIO()
-        torch.save(self.buffer.state_dict(), file)
-        file.seek(0)
-        self.buffer = ReplayBuffer(self.capacity, self.envs)
-        self.buffer.load_state_dict(torch.load(file, weights_only=True))
-
-    def stored(self):
-        """Counts, features and rewards: (N,), (N, V, D), (N,)."""
-        columns = {name: column[: len(self.buffer)].numpy() for name, column in self.buffer._columns.items()}
-        return columns["next_observations"][:, 0], columns["features"], columns["rewards"]
-
-    def close(self):
-        self.envs.close()
-
-
-class SB3Run(PlainRun):
-    """The same with a `DeferredReplayBuffer`."""
-
-    def __init__(self, lengths, capacity, **options):
-        self.vec = VLMVecEnv(paid(lengths, autoreset_mode="SameStep", **options))
-        self.envs = self.vec.envs
-        self.make = lambda: DeferredReplayBuffer(
-            capacity, self.vec.observation_space, self.vec.action_space, "cpu", len(lengths)
-        )
-        self.buffer = self.make()
-        self.observations = self.vec.reset()
-
-    def step(self):
-        actions = np.zeros(self.vec.num_envs, dtype=int)
-        observations, rewards, dones, infos = self.vec.step(actions)
-        ends = [info.get("terminal_observation", own) for info, own in zip(infos, observations, strict=True)]
-        self.buffer.add(self.observations, np.array(ends), actions, rewards, dones, infos)
-        self.observations = observations
-
-    def flush(self):
-        self.vec._add_rewards(self.envs.flush())
-
-    def reset(self):
-        self.observations = self.vec.reset()
-
-    def save_and_load(self):
-        """In turn as arrays, in small pieces, and as a pickle."""
-        if self.buffer.size() % 2:
-            self.buffer = pickle.loads(pickle.dumps(self.buffer))
-            return
-        file = io.BytesIO()
-        np.savez(file, **self.buffer.state_dict())
-        file.seek(0)
-        self.buffer = self.make()
-        with np.load(file, allow_pickle=False) as state:
-            self.buffer.load_state_dict(state)
-
-    def stored(self):
-        size, storage = self.buffer.size(), self.buffer._storage
-        counts = storage["next_observations"][:size, 0, 0]
-        return counts, storage["features"][:size, 0], storage["rewards"][:size, 0]
 
 
 @pytest.fixture
@@ -142,7 +27,7 @@ def open_run():
     runs = []
     yield lambda make, *args, **options: runs.append(make(*args, **options)) or runs[-1]
     for run in runs:
-        run.close()
+        run.envs.close()
 
 
 @pytest.fixture(params=[PlainRun, SB3Run])
@@ -161,79 +46,59 @@ def check_rewards(run, factors):
     assert any(np.array_equal(rewards, one) for one in expected)
 
 
-def is_settled(run):
-    try:
-        run.buffer.sample(1)
-    except RuntimeError as error:
-        return "nothing to sample" in str(error)
-    return True
-
-
 OPERATIONS = st.sampled_from(["step"] * 8 + ["flush", "reset", "follow", "callable", "replace", "save"])
 
 
 def interleave(run, operations):
     """Whatever happens: what can be sampled is of one head, that of the last `relabel`."""
-    factor, of_buffer, seen = 2, None, [2]
+    of_buffer, seen = None, [2]
     for number, operation in enumerate(operations):
         if operation == "save":
             run.save_and_load()
             if of_buffer is not None:
-                assert not run.buffer._late.has_features or not is_settled(run) or not len(run.stored()[0])
+                assert not run.buffer._late.has_features or not run.buffer._late.is_settled or not len(run.stored()[0])
                 run.buffer.relabel(times(of_buffer))
         elif operation == "callable":
             of_buffer = number + 3
             run.buffer.relabel(times(of_buffer))
         elif operation in ("replace", "follow"):
-            factor = number + 3
-            run.head.replace(times(factor))
-            seen.append(factor)
+            run.envs.head.replace(times(number + 3))
+            seen.append(number + 3)
             if operation == "follow":
-                of_buffer = factor
-                run.buffer.relabel(run.head)
+                of_buffer = number + 3
+                run.buffer.relabel(run.envs.head)
         else:
             getattr(run, operation)()
         if operation in ("callable", "follow"):
-            assert is_settled(run)
-        if is_settled(run):
+            assert run.buffer._late.is_settled
+        if run.buffer._late.is_settled:
             check_rewards(run, seen if of_buffer is None else [of_buffer])
-    run.head.replace(times(5))
+    run.envs.head.replace(times(5))
     run.flush()
     run.step()
-    run.buffer.relabel(run.head)
+    run.buffer.relabel(run.envs.head)
     check_rewards(run, [5])
     run.step()
-    assert is_settled(run)
+    assert run.buffer._late.is_settled
     check_rewards(run, [5])
-    run.close()
+    run.envs.close()
 
 
-LENGTHS = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=3), min_size=1, max_size=3)
-SCORING = st.sampled_from([{}, {"overlap": True}, {"scoring": "step"}])
-PROPERTY = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@PROPERTY
+@pytest.mark.parametrize("kind", [PlainRun, SB3Run])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    lengths=LENGTHS,
-    scoring=SCORING,
+    lengths=st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=3), min_size=1, max_size=3),
+    scoring=st.sampled_from([{}, {"overlap": True}, {"scoring": "step"}]),
     capacity=st.integers(1, 30),
     mode=st.sampled_from([*AutoresetMode]),
     operations=st.lists(OPERATIONS, max_size=50),
 )
-def test_rewards_are_of_one_head_after_any_interleaving(lengths, scoring, capacity, mode, operations):
-    """Of steps, ends, resets, flushes, wrap-arounds, relabellings, saves and loads."""
-    interleave(PlainRun(lengths, capacity, mode, **scoring), operations)
-
-
-@PROPERTY
-@given(lengths=LENGTHS, scoring=SCORING, capacity=st.integers(1, 30), operations=st.lists(OPERATIONS, max_size=50))
-def test_rewards_of_stable_baselines3_are_of_one_head_after_any_interleaving(
-    lengths, scoring, capacity, operations, monkeypatch
+def test_rewards_are_of_one_head_after_any_interleaving(
+    kind, lengths, scoring, capacity, mode, operations, monkeypatch
 ):
-    """The same with Stable-Baselines3's trackers and buffer; columns are saved in pieces of a few rows."""
+    """Of steps, ends, resets, flushes, wrap-arounds, relabellings, saves (in pieces of a few rows) and loads."""
     monkeypatch.setattr(sb3_replay_buffer, "PIECE_BYTES", 32)
-    interleave(SB3Run(lengths, capacity, **scoring), operations)
+    interleave(kind(lengths, capacity, mode, **scoring), operations)
 
 
 def test_a_file_says_that_there_was_a_head_also_before_the_first_reward(make):
@@ -250,14 +115,14 @@ def test_without_a_first_head_nothing_is_sampled_until_the_first_relabel(make):
     for scoring in ({}, {"scoring": "step"}):
         run = make([[4], [4]], 100, reward=Learning(), **scoring)
         with pytest.raises(RuntimeError, match=r"`head` must have a first version: call head.replace"):
-            run.buffer.relabel(run.head)
+            run.buffer.relabel(run.envs.head)
         for _ in range(4):
             run.step()
         assert np.isnan(run.stored()[2]).all()
         with pytest.raises(RuntimeError, match=r"there was none yet.*Call `relabel`"):
             run.buffer.sample(1)
-        run.head.replace(times(3))
-        run.buffer.relabel(run.head)
+        run.envs.head.replace(times(3))
+        run.buffer.relabel(run.envs.head)
         check_rewards(run, [3])
         run.buffer.sample(1)
 
@@ -280,7 +145,7 @@ def test_a_head_that_makes_no_rewards_changes_nothing(make):
         with pytest.raises(ValueError, match=f"`head` must map features.* of this buffer. {message}"):
             run.buffer.relabel(head)
         with pytest.raises(ValueError, match=f"`head` version {version} must map features.* of this buffer. {message}"):
-            run.head.replace(head), run.buffer.relabel(run.head)
+            run.envs.head.replace(head), run.buffer.relabel(run.envs.head)
         check_rewards(run, [3])
         run.buffer.sample(1)
     with pytest.raises(TypeError, match="`head` must be a callable"):
@@ -301,30 +166,20 @@ def test_rewards_without_features_cannot_be_relabelled(open_run):
         early.step()
 
 
-class Wider(TwoFeatures):
-    """Has three features."""
-
-    feature_size, fingerprint = 3, "three features"
-
-    def encode(self, frames):
-        return np.pad(super().encode(frames), ((0, 0), (0, 1)))
-
-    def head(self, features):
-        return features.sum((1, 2))
-
-
 def test_other_features_are_refused(make):
-    """Of a file, and those that arrive; also of the same shape."""
-    same = type("Same", (TwoFeatures,), {"fingerprint": "two other features"})
-    for other, rule in [
-        (same, "Features must be as those of this buffer, 'two other features'. Received 'two features'"),
-        (Wider, r"shape of those stored, \(1, 3\). Received \(1, 2\)|as those of this buffer, 'three features'"),
-    ]:
-        run, others = make([[2]], 100), make([[2]], 100, reward=other())
-        for one in (run, others):
-            one.step(), one.step()
-        with pytest.raises(ValueError, match=rule):
-            others.buffer.load_state_dict(run.buffer.state_dict())
+    """Of a file, and those that arrive."""
+
+    class Wider(TwoFeatures):
+        feature_size, fingerprint = 3, "three features"
+        encode = lambda self, frames: np.pad(super().encode(frames), ((0, 0), (0, 1)))  # noqa: E731
+        head = lambda self, features: features.sum((1, 2))  # noqa: E731
+
+    run, others = make([[2]], 100), make([[2]], 100, reward=Wider())
+    for one in (run, others):
+        one.step(), one.step()
+    rule = r"shape of those stored, \(1, 3\). Received \(1, 2\)|buffer, 'three features'. Received 'two features'"
+    with pytest.raises(ValueError, match=rule):
+        others.buffer.load_state_dict(run.buffer.state_dict())
     others.buffer = run.buffer
     rule = r"shape of those stored, \(1, 2\). Received \(1, 3\)|buffer, 'two features'. Received 'three features'"
     with pytest.raises(ValueError, match=rule):
@@ -350,20 +205,6 @@ def test_features_that_do_not_fit_into_memory_are_refused(open_run, monkeypatch)
     run.step()
     with pytest.raises(ValueError, match=rule.format("buffer_size", "float32", "0.008", half, "buffer_size")):
         run.step()
-
-
-def test_the_memory_that_is_available_is_that_of_the_machine_or_the_container(tmp_path, monkeypatch):
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal:       2000 kB\nMemAvailable:   1000 kB\nHugePages_Total:       0\n")
-    monkeypatch.setattr("vlmrm_gym._util.system.MEMINFO", meminfo)
-    monkeypatch.setattr("vlmrm_gym._util.system.CGROUP", tmp_path)
-    assert available_memory() == 1_024_000
-    (tmp_path / "memory.max").write_text("900000\n")
-    (tmp_path / "memory.current").write_text("500000\n")
-    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 100000\n")
-    assert available_memory() == 500_000
-    (tmp_path / "memory.max").write_text("max\n")
-    assert available_memory() == 1_024_000
 
 
 def test_half_precision_keeps_features_in_half_of_the_memory(make):
@@ -412,41 +253,6 @@ def test_a_state_of_the_plain_buffer_shares_its_memory(open_run):
     for name, column in run.buffer._columns.items():
         assert state[name].data_ptr() == column.data_ptr()
         assert state[name].untyped_storage().nbytes() == 8 * column[0].nbytes
-
-
-def test_off_policy_algorithms_learn_from_relabelled_rewards_and_no_file_has_the_head(tmp_path):
-    """A callback replaces the head, which cannot be pickled, within episodes; after loading `relabel` is called."""
-    envs = make_vec_env(CARTPOLE, 2, seed=0, episode_length=10, return_features=True, task_reward_weight=0.5)
-    half = {"features_dtype": "float16"}
-    model = off_policy(DQN, envs, learning_starts=40, replay_buffer_kwargs=half)
-
-    def replace(local_variables, _):
-        if model.num_timesteps % 26 == 0:
-            factor = model.num_timesteps
-            envs.envs.head.replace(lambda features: features[:, 0, :8].sum(1) * factor)
-            model.replay_buffer.relabel(envs.envs.head)
-        return True
-
-    def check(buffer, factor):
-        columns = {name: column[: buffer.size()] for name, column in buffer._storage.items()}
-        expected = columns["features"][:, 0, 0, :8].astype(np.float32).sum(1) * factor + columns["task_rewards"][:, 0]
-        assert len(expected) >= 80
-        np.testing.assert_allclose(columns["rewards"][:, 0], expected, rtol=1e-4, atol=1e-4)
-
-    model.learn(104, callback=replace)
-    check(model.replay_buffer, 104)
-    assert all(value.isfinite().all() for value in model.policy.state_dict().values())
-    model.save(tmp_path / "model")
-    model.save_replay_buffer(tmp_path / "buffer")
-    again = DQN.load(tmp_path / "model", env=envs)
-    again.load_replay_buffer(tmp_path / "buffer")
-    assert again.replay_buffer_kwargs == half
-    with pytest.raises(RuntimeError, match="Call `relabel`"):
-        again.replay_buffer.sample(1)
-    again.replay_buffer.relabel(lambda features: features[:, 0, :8].sum(1) * 3)
-    again.learn(20)
-    check(again.replay_buffer, 3)
-    envs.close()
 
 
 @pytest.mark.filterwarnings("ignore:__array_wrap__ must accept")  # Stable-Baselines3, at time limits

@@ -75,11 +75,11 @@ def test_the_version_is_saved_unless_a_relabel_made_the_rewards():
     made = columns([2])
     assert made.state["reward_version"] == 2
     again = TransitionStore(100, "capacity")
-    again.restore(made.state)
+    again.load(made.state, 0, lambda name: [])
     assert again.is_settled
     again.arrive(late([1]))
     assert not again.is_settled
     made.relabel(three_times)
     assert made.state["reward_version"] == -1
-    again.restore(made.state)
+    again.load(made.state, 0, lambda name: [])
     assert not again.is_settled

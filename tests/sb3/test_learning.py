@@ -45,10 +45,10 @@ def test_off_policy_algorithms_learn_from_the_rewards_of_their_transitions(algor
 
 
 class TimeLimits(Rollouts):
-    """Keeps of each rollout the rewards at time limits, and the observations and values that they led to."""
+    """Keeps of each rollout also the rewards at time limits, and the observations and values that they led to."""
 
     def _on_rollout_start(self):
-        self.ends = []
+        self.ends, self.limits = [], []
 
     def _on_step(self):
         infos = enumerate(self.locals["infos"])
@@ -57,32 +57,26 @@ class TimeLimits(Rollouts):
         return True
 
     def _on_rollout_end(self):
+        super()._on_rollout_end()
         *rows, led_to = map(np.array, zip(*self.ends, strict=True))
         with torch.no_grad():
             values = self.model.policy.predict_values(torch.as_tensor(led_to)).numpy()[:, 0]
-        self.seen.append((self.model.rollout_buffer.rewards[tuple(rows)], led_to, values))
-
-
-@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept")  # Stable-Baselines3, at time limits
-def test_what_follows_a_time_limit_is_valued_beside_the_reward(make_envs):
-    """Contract 5: truncation is no termination."""
-    envs, limits = make_envs("VLMRM/CartPole-v1", num_envs=2, seed=0, episode_length=25), TimeLimits()
-    on_policy(PPO, envs, 40, gamma=0.5).learn(80, callback=limits)
-    ((rewards, led_to, values),) = limits.seen
-    assert len(rewards) == 2
-    assert abs(values).min() > 0.001
-    np.testing.assert_allclose(rewards, score_again(led_to) + 0.5 * values, atol=1e-4)
+        self.limits.append((self.model.rollout_buffer.rewards[tuple(rows)], led_to, values))
 
 
 @pytest.mark.filterwarnings("ignore:__array_wrap__ must accept")  # Stable-Baselines3, at time limits
 def test_on_policy_algorithms_get_their_rewards_before_advantages(make_envs):
-    """Those of the bundled model."""
-    envs, rollouts = make_envs("VLMRM/CartPole-v1", num_envs=2, seed=0, episode_length=25), Rollouts()
+    """Those of the bundled model; a value follows a time limit beside them (contract 5: it is no termination)."""
+    envs, rollouts = make_envs("VLMRM/CartPole-v1", num_envs=2, seed=0, episode_length=25), TimeLimits()
     model = on_policy(PPO, envs, 40, gamma=0.5).learn(160, callback=rollouts)
     assert len(rollouts.seen) == 2
     for rewards, led_to in rollouts.seen:
         assert len(rewards) >= 74
         np.testing.assert_allclose(rewards, score_again(led_to), atol=1e-4)
+    ((rewards, led_to, values),) = rollouts.limits  # of the last rollout: two ends of each environment
+    assert len(rewards) == 4
+    assert abs(values).min() > 0.001
+    np.testing.assert_allclose(rewards, score_again(led_to) + 0.5 * values, atol=1e-4)
     assert np.isfinite(parameters(model)).all()
 
 
@@ -245,7 +239,7 @@ def test_the_order_of_a_dictionary_does_not_matter():
     check_dictionaries(buffer.next_observations, [7])
 
 
-def test_a_full_buffer_that_was_loaded_replaces_its_oldest_transitions(counting):
+def test_a_full_buffer_that_was_loaded_replaces_its_oldest_transitions_and_one_that_is_reset_is_empty(counting):
     buffer = off_policy(DQN, counting([[5]])[0], buffer_size=20).learn(36).replay_buffer
     again = pickle.loads(pickle.dumps(buffer))
     info = {"vlm_env_uid": buffer._env_uid, "vlm_step_index": 1_000, "vlm_reward_start": 1_000}
@@ -255,12 +249,6 @@ def test_a_full_buffer_that_was_loaded_replaces_its_oldest_transitions(counting)
         one.add(*step, [{**info, "vlm_rewards": np.array([7.0])}])
         assert (one.pos, one.rewards[15, 0]) == (16, 7)
     np.testing.assert_array_equal(again.rewards, buffer.rewards)
-
-
-def test_a_buffer_that_is_reset_is_empty(counting):
-    """And what arrives later is stored from the first row on."""
-    envs, _ = counting([[5], [5]])
-    buffer = off_policy(DQN, envs).learn(40).replay_buffer
     waiting = buffer.num_pending
     buffer.reset()
     assert (buffer.size(), buffer.num_pending) == (0, waiting)

@@ -112,11 +112,10 @@ class EpisodeLog:
         index, arrays = [], {}
         for i, episode in enumerate(self._episodes):
             index.append([episode.env_index, episode.episode_index, episode.start])
-            own: dict[str, NDArray[Any]] = {name: getattr(episode, name) for name in COLUMNS}
-            own |= {"rows": episode.states.rows}
+            columns = {"rows": episode.states.rows, **{name: getattr(episode, name) for name in COLUMNS}}
             if episode.states.changes is not None:
-                own |= {f"changes.{name}": value for name, value in pack_changes(episode.states.changes).items()}
-            arrays |= {f"{i}.{name}": value for name, value in own.items()}
+                columns |= {f"changes.{name}": value for name, value in pack_changes(episode.states.changes).items()}
+            arrays |= {f"{i}.{name}": value for name, value in columns.items()}
         np.savez(file, index=np.array(json.dumps(index)), **arrays)
 
     def load(self, file: str | Path | IO[bytes]) -> None:

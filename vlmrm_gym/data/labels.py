@@ -36,10 +36,10 @@ def read_settings(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: The folder is not that of a complete dataset of `vlmrm-gym dataset`.
     """
-    found = DatasetFolder(folder)
-    if (settings := found.settings()) is None:
+    dataset = DatasetFolder(folder)
+    if (settings := dataset.settings()) is None:
         raise InputError(f"{folder} is not a folder that `vlmrm-gym dataset` made: its settings.json is missing.")
-    if not found.data.is_dir():
+    if not dataset.data.is_dir():
         raise InputError(f"The dataset {folder} is not complete. Run the command that began it again.")
     return settings
 
@@ -61,11 +61,11 @@ def read_dataset(folder: Path) -> list[Trajectory]:
     """
     from minari.dataset.minari_storage import MinariStorage
 
-    found, settings = DatasetFolder(folder), read_settings(folder)
+    dataset, settings = DatasetFolder(folder), read_settings(folder)
     with reading(f"The dataset {folder}", LookupError, TypeError, AttributeError, AssertionError, RuntimeError):
-        number = _check_data(found.data)
-        episodes = MinariStorage.read(found.data).get_episodes(range(number))
-        rollouts = [_to_rollout(one, settings["policy"], found.scene_changes(one["id"])) for one in episodes]
+        number = _check_data(dataset.data)  # before Minari opens anything
+        episodes = MinariStorage.read(dataset.data).get_episodes(range(number))
+        rollouts = [_to_rollout(one, settings["policy"], dataset.scene_changes(one["id"])) for one in episodes]
         if len(shapes := {rollout.states.rows.shape[1:] for rollout in rollouts}) > 1:
             raise ValueError(f"states of all episodes must have the same shape. Received {short_repr(shapes)}")
     return rollouts
@@ -114,8 +114,8 @@ def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Tr
             raise ValueError(f"{scene_changes} has {len(changes)} scenes of {len(rows)} states")
     states, known = States(rows, changes), {}
     if "success" in infos:
-        said = column("success", infos["success"], 1, "i")[1:]
-        known["success"] = np.where(said < 0, np.nan, said == 1)
+        success = column("success", infos["success"], 1, "i")[1:]
+        known["success"] = np.where(success < 0, np.nan, success == 1)
     return Trajectory(
         source=policy,
         episode_index=episode["id"],

@@ -36,8 +36,8 @@ class Late(NamedTuple):
 
     def as_info(self) -> dict[str, Any]:
         """The entries that the info of this environment has in `vlmrm_gym.sb3`; see `vlmrm_gym.infos`."""
-        columns = {key: own for key, own in zip(_KEYS, self[2:], strict=True) if own is not None}
-        return {"vlm_reward_start": self.start, **columns}
+        columns = zip(_KEYS, self[2:], strict=True)
+        return {"vlm_reward_start": self.start, **{key: column for key, column in columns if column is not None}}
 
 
 def read_late(infos: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Late]:
@@ -64,9 +64,8 @@ def read_late(infos: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[La
         TypeError: `infos` is something else.
     """
     if isinstance(infos, Mapping):
-        keys = [key for key in ("vlm_reward_start", *_KEYS) if key in infos]
-        arrived = np.flatnonzero(infos.get("_vlm_rewards", ())).tolist()
-        return [_read(i, {key: infos[key][i] for key in keys}) for i in arrived]
+        arrived = np.flatnonzero(infos["_vlm_rewards"]).tolist() if "_vlm_rewards" in infos else []
+        return [_read(i, {key: infos[key][i] for key in ("vlm_reward_start", *_KEYS) if key in infos}) for i in arrived]
     if isinstance(infos, str) or not all(isinstance(info, Mapping) for info in infos):
         raise TypeError(
             "`infos` must be the infos of a VLMRewardVectorEnv, a dict, or of a VLMVecEnv, a list of dicts. Received "
@@ -76,9 +75,9 @@ def read_late(infos: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[La
 
 
 def join_late(parts: Sequence[Late]) -> Late:
-    """One `Late` of several of one environment, each of which begins where the one before it stops."""
+    """Join the late rewards of one environment, each of which begin where the ones before stop."""
     columns = zip(*(late[2:] for late in parts), strict=True)
-    return Late._make([*parts[0][:2], *(None if own[0] is None else np.concatenate(own) for own in columns)])
+    return Late._make([*parts[0][:2], *(None if column[0] is None else np.concatenate(column) for column in columns)])
 
 
 def _read(env: int, info: Mapping[str, Any]) -> Late:

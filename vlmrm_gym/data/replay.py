@@ -223,30 +223,17 @@ class ReplayBuffer:
         without a copy in memory. Pending transitions are left out: environments that are made later do not return their
         rewards. So is the head of `relabel`.
         """
-        stored = {name: _used(stored, len(self)) for name, stored in self._columns.items()}
-        generator = self._generator.get_state()
-        own = {"stored": self._late.num_stored, "capacity": self.capacity, "generator": generator}
-        return {**stored, **own, **self._late.state}
+        columns = {name: _used(column, len(self)) for name, column in self._columns.items()}
+        counts = {"stored": self._late.num_stored, "capacity": self.capacity}
+        return {**columns, **counts, "generator": self._generator.get_state(), **self._late.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict` of a buffer with the same capacity, spaces and features. Drops pending transitions.
 
         Raises:
-            ValueError: The capacity, a space, or the features differ.
+            ValueError: The capacity, a space, or the features differ. The buffer is empty then.
         """
-        if "features" in state and self._late.expected is not False:
-            self._late.allocate(tuple(state["features"].shape[1:]))
-        own, saved = _describe(self.state_dict()), _describe(state)
-        for name in {**own, **saved}:
-            if own.get(name) != saved.get(name):
-                raise ValueError(
-                    f"`state` must be of a buffer like this one, whose {name} is {own.get(name)}. "
-                    f"Received one with {saved.get(name)}."
-                )
-        self._late.restore(state)
-        for name, stored in self._columns.items():
-            stored[: len(state[name])] = state[name].to(stored.device)
-        self._late.num_stored = state["stored"]
+        self._late.load(state, state["stored"], lambda name: [state[name].cpu()] if name in state else [])
         if len(state["generator"]) == len(self._generator.get_state()):  # else of another kind of device
             self._generator.set_state(state["generator"].cpu())
 
@@ -263,19 +250,8 @@ class ReplayBuffer:
         return torch.empty((self.capacity, *space.shape), dtype=dtype, device=self.device)
 
 
-def _describe(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What two states have in common that are of the same kind of buffer."""
-    varying = ("stored", "generator", "reward_version", "fingerprint")
-    return {
-        name: (value.dtype, tuple(value.shape[1:])) if isinstance(value, torch.Tensor) else value
-        for name, value in state.items()
-        if name not in varying
-    }
-
-
-def _used(stored: torch.Tensor, count: int) -> torch.Tensor:
+def _used(column: torch.Tensor, count: int) -> torch.Tensor:
     """The first rows, without a copy. torch.save writes all memory behind a tensor: here it ends with the rows."""
-    memory = stored.untyped_storage()[: count * stored[0].nbytes]
-    return torch.empty(0, dtype=stored.dtype, device=stored.device).set_(
-        source=memory, storage_offset=0, size=(count, *stored.shape[1:]), stride=stored.stride()
-    )
+    memory = column.untyped_storage()[: count * column[0].nbytes]
+    rows = torch.empty(0, dtype=column.dtype, device=column.device)
+    return rows.set_(source=memory, storage_offset=0, size=(count, *column.shape[1:]), stride=column.stride())

@@ -106,9 +106,9 @@ def stack_values(space: gym.Space[Any], values: Sequence[Any]) -> Any:
         elements are not arrays.
     """
     if isinstance(space, spaces.Dict):
-        return {key: stack_values(own, [value[key] for value in values]) for key, own in space.spaces.items()}
+        return {key: stack_values(inner, [value[key] for value in values]) for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(stack_values(own, [value[i] for value in values]) for i, own in enumerate(space.spaces))
+        return tuple(stack_values(inner, [value[i] for value in values]) for i, inner in enumerate(space.spaces))
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return np.stack([np.asarray(value, dtype=space.dtype) for value in values])
     return list(values)

@@ -16,7 +16,7 @@ from vlmrm_gym.infos import read_success
 
 @dataclass
 class Episode:
-    """What is known of an episode so far."""
+    """The figures of one episode so far."""
 
     steps: int = 0
     scored: int = 0
@@ -103,20 +103,20 @@ class EpisodeBooks:
             num_lost -= lost
             episode.scored += lost
             episode.is_lost |= lost > 0
-            own, rewards = np.split(rewards, [episode.steps - episode.scored])
-            episode.scored += len(own)
-            episode.scored_return += float(own.sum())
+            arrived, rewards = np.split(rewards, [episode.steps - episode.scored])
+            episode.scored += len(arrived)
+            episode.scored_return += float(arrived.sum())
 
     def pop(self, i: int, *, newest: bool = False) -> Episode | None:
         """Take an episode of an environment that is over and has all of its rewards: the oldest, or the newest.
 
         Those that are lost are not returned, and with the newest the ones before it are dropped.
         """
-        found, episodes = None, self._episodes[i]
-        while episodes[0].is_over and episodes[0].is_scored and (newest or found is None):
+        taken, episodes = None, self._episodes[i]
+        while episodes[0].is_over and episodes[0].is_scored and (newest or taken is None):
             episode = episodes.popleft()
-            found = found if episode.is_lost else episode
-        return found
+            taken = taken if episode.is_lost else episode
+        return taken
 
     def _skip_to(self, i: int, index: int) -> None:
         """Count the transitions before an index that no `step` added: the calls that made them raised an exception."""
@@ -213,7 +213,7 @@ def finished_episodes(infos: Mapping[str, Any]) -> list[dict[str, float]]:
         row = {name: float(infos["episode"][name][i]) for name in ("task_return", "success_fraction")}
         rows.append({name: value for name, value in row.items() if not np.isnan(value)})
     if "_vlm_rewards" in infos:
-        rows += [{"vlm_return": float(own)} for own in infos["scored_episode"]["r"][infos["_scored_episode"]]]
+        rows += [{"vlm_return": float(r)} for r in infos["scored_episode"]["r"][infos["_scored_episode"]]]
     return rows
 
 

@@ -4,7 +4,8 @@ Stored rewards can be made anew of features, by another head. Needs no RL librar
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -124,10 +125,9 @@ class TransitionStore:
         another shape, or the memory does not suffice for all transitions.
         """
         if self.has_features:
-            if (own := self.columns["features"].shape[1:]) != shape:
-                raise ValueError(
-                    f"`vlm_features` must have the shape of those stored, {own}. Received {shape}. Make another buffer."
-                )
+            if (stored := self.columns["features"].shape[1:]) != shape:
+                rule = f"`vlm_features` must have the shape of those stored, {stored}."
+                raise ValueError(f"{rule} Received {shape}. Make another buffer.")
             return
         self.expected = True
         needed = self.capacity * int(np.prod(shape)) * np.dtype(self.dtype).itemsize
@@ -145,7 +145,7 @@ class TransitionStore:
         self.columns["task_rewards"] = np.empty(self.capacity, dtype=np.float32)
 
     def arrive(self, late: Late) -> tuple[NDArray[Any], ...]:
-        """What is stored of late rewards: these; with features, also these and task rewards.
+        """Make the columns that are stored of late rewards: rewards, and with features also these and task rewards.
 
         A RuntimeError says that rewards without features are not finite, or come after a `relabel`; a ValueError that
         features are unlike those stored, or that the head cannot make rewards of them.
@@ -231,24 +231,38 @@ class TransitionStore:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What a file needs to know of the rewards: a version, and what the features are of. Empty without any."""
+        """The version of the rewards and the features' fingerprint, for a file. Empty without features."""
         if not self.has_features and self._head is None:
             return {}
         is_of_environments = self.is_settled and self._head is None
         version = (self._version or 0) if is_of_environments else _NEEDS_RELABEL
         return {"reward_version": version, "fingerprint": self.fingerprint}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Empty this, to continue with a `state` that was saved; or raise a ValueError: it is of other features.
+    def load(self, state: Mapping[str, Any], num_stored: int, pieces: Callable[[str], Iterable[Any]]) -> None:
+        """Replace everything by what was saved: a `state`, and the rows of each column, in pieces (N, ...) by its name.
 
-        The columns and `num_stored` are restored by the buffer.
+        Raises a ValueError if features are others, or a column has other rows: this is empty then.
         """
         self.check_fingerprint(str(state["fingerprint"]) if "fingerprint" in state else "")
-        self.num_stored = 0
+        self.num_stored, self._head = 0, None
         self.drop_pending(self.num_envs)
         version = int(state["reward_version"]) if "reward_version" in state else 0
-        self._head = None
         self._version, self.is_settled = max(0, version) or None, version != _NEEDS_RELABEL
+        for piece in islice(pieces("features"), 1):
+            self.allocate(tuple(piece.shape[1:]))
+        rows = min(num_stored, self.capacity)
+        for name, column in self.columns.items():
+            count = 0
+            for piece in pieces(name):
+                if _kind(piece) != _kind(column) or count + len(piece) > rows:
+                    raise ValueError(
+                        f"`state` must have {rows} rows of {name}, {_kind(column)}. Received {count + len(piece)} of "
+                        f"{_kind(piece)}."
+                    )
+                _write(column, slice(count, count := count + len(piece)), piece)
+            if count != rows:
+                raise ValueError(f"`state` must have {rows} rows of {name}. Received {count}.")
+        self.num_stored = num_stored
 
 
 def find_featured(envs: Any) -> Any:
@@ -274,6 +288,11 @@ def unflatten_field(name: str, flat: Mapping[str, Any]) -> Any:
 def _write(column: Any, rows: Any, values: NDArray[Any]) -> None:
     """Write rows of an array, or of a tensor on any device."""
     column[rows] = values if isinstance(column, np.ndarray) else torch.as_tensor(values).to(column)
+
+
+def _kind(column: Any) -> str:
+    """The dtype and shape of a row, of an array or a tensor alike: "float32 (3, 4)"."""
+    return f"{column.dtype} {tuple(column.shape[1:])}".removeprefix("torch.")
 
 
 def _no_features() -> RuntimeError:

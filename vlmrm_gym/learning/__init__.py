@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym.learning.answers import AnswersFile, Record, ask
 from vlmrm_gym.learning.endpoint import EndpointLabeler
-from vlmrm_gym.learning.human import HumanLabeler
-from vlmrm_gym.learning.labelers import CallableLabeler, GroundTruthLabeler, Labeler, resolve_labeler
+from vlmrm_gym.learning.labelers import CallableLabeler, GroundTruthLabeler, HumanLabeler, Labeler, resolve_labeler
 from vlmrm_gym.learning.pairs import Answer, Pair
 
 if TYPE_CHECKING:

@@ -2,22 +2,25 @@
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property, partial
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+from gymnasium.error import DependencyNotInstalled
 
-from vlmrm_gym._util.validation import answer_key, check_fraction, check_integer, is_number
+from vlmrm_gym._util.errors import say
+from vlmrm_gym._util.validation import UNAFFECTED, answer_key, check_fraction, check_integer, check_size, is_number
 from vlmrm_gym.learning.pairs import Answer, Pair
+from vlmrm_gym.learning.pictures import encode_clip
 from vlmrm_gym.rewards.own import find_callable
 from vlmrm_gym.rewards.specification import check_names
 
 LABELERS: Mapping[str, str] = {
     "ground_truth": "vlmrm_gym.learning.labelers:GroundTruthLabeler",
     "endpoint": "vlmrm_gym.learning.endpoint:EndpointLabeler",
-    "human": "vlmrm_gym.learning.human:HumanLabeler",
+    "human": "vlmrm_gym.learning.labelers:HumanLabeler",
 }
 """The labelers of this package, "package.module:Class" by `kind`. A new one is registered here."""
 
@@ -118,6 +121,56 @@ class GroundTruthLabeler(LabelerSpec):
         if self.temperature:
             prefers_second = choice < 0.5 * (1 + np.tanh(0.5 * difference / self.temperature))  # the sigmoid
         return Answer(preference=float(prefers_second != (mistake < self.mistake_rate)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HumanLabeler(LabelerSpec):
+    """Shows pairs to people: two short clips side by side, on a page of this computer that only its address opens.
+
+    The address is printed when there is something to answer. Several tabs may be open: each has pairs of its own. Undo
+    brings the tab's last pair back, as long as the round has others that wait.
+    """
+
+    port: int = field(default=0, metadata=UNAFFECTED)
+    """The page's port; 0: a free one."""
+    name: str = ""
+    """The annotator's name: answers of different people are kept apart."""
+    fps: float = field(default=15.0, metadata=UNAFFECTED)
+    """States a second in clips."""
+    size: tuple[int, int] | None = field(default=None, metadata=UNAFFECTED)
+    """Height and width at which states are drawn, in pixels; None: as the pair's frames."""
+    kind: ClassVar[str] = "human"
+
+    def __post_init__(self) -> None:
+        check_integer("port", self.port, minimum=0, maximum=65_535)
+        if not is_number(self.fps) or not 0 < self.fps <= 100:
+            raise ValueError(f"`fps` must be above 0 and at most 100. Received {self.fps!r}.")
+        object.__setattr__(self, "size", check_size(self.size))
+
+    @property
+    def address(self) -> str:
+        """The page's address, with its token. It is opened if it is not yet: an OSError says that it cannot be."""
+        return self._page.address
+
+    def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer | None]]:
+        """Show pairs until all are answered; None takes a pair's answer back. Raises as `address` and `Page.ask`."""
+        say(f"{len(pairs)} pairs wait for your answers: {self.address}")
+        yield from self._page.ask(
+            pairs, lambda pair, side: encode_clip(pair.draw(side.states, size=self.size), self.fps)
+        )
+
+    def close(self) -> None:
+        """Close the page."""
+        if (page := vars(self).pop("_page", None)) is not None:
+            page.close()
+
+    @cached_property
+    def _page(self) -> Any:
+        try:
+            from vlmrm_gym.learning.server import Page
+        except ImportError as error:
+            raise DependencyNotInstalled('A HumanLabeler needs a web server: pip install "vlmrm-gym[page]".') from error
+        return Page(self.port)
 
 
 class CallableLabeler:

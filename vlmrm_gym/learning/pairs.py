@@ -1,4 +1,4 @@
-"""What labelers are asked, what they answer, and how both compare with grades."""
+"""Pairs that labelers are asked about, their answers, and how both agree with ground-truth scores."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,7 +82,7 @@ def _update(digest: xxh3_128, array: NDArray[Any] | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a labeler says of a pair.
+    """A labeler's answer about a pair.
 
     Raises:
         ValueError: A number is not from 0 to 1.
@@ -94,7 +94,7 @@ class Answer:
     confidence: float = 1.0
     """Weight of the answer in the loss, from 0 to 1."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What JSON can hold: model, tokens, latency, what was said in both orders. It goes into the answers' file."""
+    """Values that JSON can hold, for the answers' file: model, tokens, latency, the replies in both orders."""
 
     def __post_init__(self) -> None:
         if self.preference is not None:
@@ -122,7 +122,7 @@ def answer_differences(answers: Sequence[Answer | None]) -> NDArray[np.float64]:
     return np.array([np.nan if one is None else one - 0.5 for one in given], dtype=np.float64)
 
 
-def agreement(said: NDArray[Any], truth: NDArray[np.float64]) -> float:
+def agreement(differences: NDArray[Any], truth: NDArray[np.float64]) -> float:
     """The fraction of decided answers whose sign is that of the truth; NaN if there is none."""
-    decided = np.isfinite(said) & np.isfinite(truth) & (said != 0) & (truth != 0)
-    return float(((said > 0) == (truth > 0))[decided].mean()) if decided.any() else np.nan
+    decided = np.isfinite(differences) & np.isfinite(truth) & (differences != 0) & (truth != 0)
+    return float(((differences > 0) == (truth > 0))[decided].mean()) if decided.any() else np.nan

@@ -35,16 +35,6 @@ def montage(frames: Frames) -> NDArray[np.uint8]:
     return frames.transpose(1, 2, 0, 3, 4).reshape(views * height, moments * width, channels)
 
 
-def shrink(picture: NDArray[np.uint8], height: int) -> NDArray[np.uint8]:
-    """A picture, uint8 (H, W, 3), made smaller if it is higher than `height`."""
-    from PIL import Image
-
-    image = Image.fromarray(picture)
-    if image.height <= height:
-        return picture
-    return np.asarray(image.resize((max(1, image.width * height // image.height), height), Image.Resampling.LANCZOS))
-
-
 def encode_clip(frames: Frames, fps: float) -> bytes:
     """An animation (WebP), which repeats, or a still picture (PNG) of a single state."""
     from PIL import Image
@@ -77,17 +67,17 @@ def write_round(outcome: "Round", path: Path) -> None:
 
 def _draw(pair: Pair, answer: Answer | None) -> NDArray[np.uint8]:
     """A few states of both segments, each in a frame of a colour: uint8 (H, W, 3)."""
-    said = None if answer is None else answer.preference
-    colors = [_EQUAL, _EQUAL] if said == 0.5 else [_NOT, _NOT]
-    if said is not None and said != 0.5:
+    from PIL import Image, ImageOps
+
+    preference = None if answer is None else answer.preference
+    colors = [_EQUAL, _EQUAL] if preference == 0.5 else [_NOT, _NOT]
+    if preference is not None and preference != 0.5:
         (better,) = grade_differences([pair])
-        colors[said > 0.5] = _MISTAKEN if better * (said - 0.5) < 0 else _CHOSEN
+        colors[preference > 0.5] = _MISTAKEN if better * (preference - 0.5) < 0 else _CHOSEN
     framed = []
     for side, color in zip((pair.first, pair.second), colors, strict=True):
         frames = pair.draw(side.states[spread(len(side), MAX_MOMENTS)])
-        inner = shrink(montage(frames), HEIGHT * frames.shape[1])
-        height, width, _ = inner.shape
-        picture = np.full((height + 2 * BORDER, width + 2 * BORDER, 3), color, dtype=np.uint8)
-        picture[BORDER:-BORDER, BORDER:-BORDER] = inner
-        framed.append(picture)
+        image = Image.fromarray(montage(frames))
+        image.thumbnail((image.width, HEIGHT * frames.shape[1]), Image.Resampling.LANCZOS)
+        framed.append(np.asarray(ImageOps.expand(image, BORDER, color)))
     return np.concatenate(framed, axis=1)

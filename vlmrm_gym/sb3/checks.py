@@ -26,8 +26,8 @@ class DeferredBuffer:
 
     def __new__(cls, buffer_size: int = 0, observation_space: Any = None, *args: Any, **kwargs: Any) -> Self:
         """Choose the class by the observation space."""
-        own = vars(cls).get("for_dictionaries", cls) if isinstance(observation_space, gym.spaces.Dict) else cls
-        return cast(Self, object.__new__(own))
+        is_dictionary = isinstance(observation_space, gym.spaces.Dict)
+        return cast(Self, object.__new__(vars(cls).get("for_dictionaries", cls) if is_dictionary else cls))
 
 
 class Callers(NamedTuple):
@@ -66,7 +66,7 @@ def check_callers(envs: VecEnv, *, deferred: bool, learns: bool = False) -> Call
 
 
 def is_evaluated(envs: VecEnv) -> bool:
-    """Whether `evaluate_policy` of Stable-Baselines3 or sb3-contrib has called this with these environments."""
+    """Tell whether `evaluate_policy` of Stable-Baselines3 or sb3-contrib has called this with these environments."""
     return any(name == "evaluate_policy" for name, _ in _callers(envs))
 
 

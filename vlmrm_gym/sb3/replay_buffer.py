@@ -1,6 +1,8 @@
 """A replay buffer for Stable-Baselines3 whose transitions wait for their rewards."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import count, takewhile
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +18,11 @@ from vlmrm_gym.data.store import FeaturesDtype, TransitionStore, flatten_field
 from vlmrm_gym.rewards.heads import CurrentHead
 from vlmrm_gym.rewards.model import Head
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_n_steps, check_normalization
+
+PIECE_BYTES = 2**26
+"""Size of the entries of `state_dict`."""
+_FIELDS = ("observations", "next_observations", "actions", "dones", "timeouts", "rewards")
+"""Attributes of the buffer with the fields of transitions."""
 
 
 class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
@@ -171,7 +178,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
             "handle_timeout_termination": self.handle_timeout_termination,
             "features_dtype": self._late.dtype,
         }
-        return _rebuild, (type(self), arguments, self.state_dict())
+        return partial(type(self), **arguments), (), self.state_dict()
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Stored and pending transitions as arrays without objects, for `np.savez`; views, not copies.
@@ -179,10 +186,10 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         Large columns are in several entries, "features[0]" and so on, so that loading has one at a time in memory. The
         head of `relabel` is not among them.
         """
-        own = {**self._late.state, "pos": self.pos, "full": self.full, "env_uid": self._env_uid}
-        state = {name: np.array(value) for name, value in own.items()}
-        for name, stored in self._storage.items():
-            state |= _split(name, stored[: self.size()])
+        numbers = {**self._late.state, "pos": self.pos, "full": self.full, "env_uid": self._env_uid}
+        state = {name: np.array(value) for name, value in numbers.items()}
+        for name, column in self._storage.items():
+            state |= _split(name, column[: self.size()])
         return state | {f"pending_{name}": column for name, column in self._late.pending().items()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -191,28 +198,13 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         Raises:
             KeyError, ValueError, IndexError: The buffer was another one.
         """
-        pos, full = int(state["pos"]), bool(state["full"])
-        used = self.buffer_size if full else pos
-        self._late.restore(state)
-        if "features" in state or "features[0]" in state:
-            self._late.allocate(next(_pieces(state, "features")).shape[2:])
-        for name, stored in self._storage.items():
-            count = 0
-            for piece in _pieces(state, name):
-                if (piece.dtype, piece.shape[1:]) != (stored.dtype, stored.shape[1:]) or count + len(piece) > used:
-                    raise ValueError(
-                        f"`state` must have {name} of {stored.dtype} {(used, *stored.shape[1:])}. "
-                        f"Received {piece.dtype} {piece.shape} from row {count} on."
-                    )
-                stored[count : count + len(piece)] = piece
-                count += len(piece)
-            if count != used:
-                raise ValueError(f"`state` must have {used} rows of {name}. Received {count}.")
-        self.pos, self.full, self._env_uid = pos, full, str(state["env_uid"])
-        self._late.num_stored = used + pos * full
+        self.pos, self.full, self._env_uid = int(state["pos"]), bool(state["full"]), str(state["env_uid"])
+        self._late.load(state, self.pos + self.buffer_size * self.full, lambda name: _pieces(state, name))
         pending = (state[f"pending_{name}"] for name in self._late.pending())
         for env_index, step_index, *transition in zip(*pending, strict=True):
             self._late.add(int(env_index), int(step_index), tuple(transition))
+
+    __setstate__ = load_state_dict
 
     @property
     def _storage(self) -> dict[str, NDArray[Any]]:
@@ -221,7 +213,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
 
 
 def _split(name: str, column: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """A column under its name, or views of its parts under "name[0]", "name[1]", ..."""
+    """Split a large column into views under "name[0]", "name[1]", ...; a small one stays under its name."""
     rows = max(1, PIECE_BYTES // max(1, column[:1].nbytes))
     if len(column) <= rows:
         return {name: column}
@@ -229,20 +221,10 @@ def _split(name: str, column: NDArray[Any]) -> dict[str, NDArray[Any]]:
 
 
 def _pieces(state: Mapping[str, NDArray[Any]], name: str) -> Iterator[NDArray[Any]]:
-    """The parts of a column that `_split` made, in order."""
-    if f"{name}[0]" not in state:
-        yield state[name]
-    number = 0
-    while f"{name}[{number}]" in state:
-        yield state[f"{name}[{number}]"]
-        number += 1
-
-
-def _rebuild(cls: type[DeferredReplayBuffer], arguments: Mapping[str, Any], state: Mapping[str, Any]) -> Any:
-    """The buffer that was pickled."""
-    buffer = cls(**arguments)
-    buffer.load_state_dict(state)
-    return buffer
+    """Yield the parts of a column that `_split` made, in order, without the dimension of environments."""
+    names = [name] if name in state else (f"{name}[{number}]" for number in count())
+    for part in takewhile(state.__contains__, names):
+        yield state[part][:, 0]
 
 
 class DeferredDictReplayBuffer(DeferredReplayBuffer, DictReplayBuffer):
@@ -250,9 +232,3 @@ class DeferredDictReplayBuffer(DeferredReplayBuffer, DictReplayBuffer):
 
 
 DeferredReplayBuffer.for_dictionaries = DeferredDictReplayBuffer
-
-
-PIECE_BYTES = 2**26
-"""Size of the entries of `state_dict`."""
-_FIELDS = ("observations", "next_observations", "actions", "dones", "timeouts", "rewards")
-"""Attributes of the buffer with the fields of transitions."""
