@@ -211,7 +211,7 @@ class Questioner:
                 self._has_logprobs = None if fewer else False
 
     def estimate(self, messages: Sequence[Message], question: Question, options: Options) -> float | None:
-        """Estimate the expected value of the answer; None if no reply was an answer.
+        """Estimate the expected value of the answer; None if a reply was no answer, and neither was a second one.
 
         The mean is over the answer's tokens, or over `votes` replies if there are no log probabilities; fewer where
         the budget ends.
@@ -221,15 +221,15 @@ class Questioner:
             if number and not question.may_vote and not self._reserve(question):
                 break
             reply = self.send(messages, question)
-            answer = options.parse(reply)
-            if answer is None and self._has_logprobs:
-                break  # another reply would be the same
-            if answer is not None and (expectation := options.expect(answer, reply.tokens or ())) is not None:
+            if (answer := options.parse(reply)) is None and self._reserve(question):
+                answer = options.parse(reply := self.send(messages, question))
+            if answer is None:
+                return None
+            if (expectation := options.expect(answer, reply.tokens or ())) is not None:
                 return expectation
-            if answer is not None:
-                self._warn_of_votes()
-                votes.append(answer.value)
-        return sum(votes) / len(votes) if votes else None
+            self._warn_of_votes()
+            votes.append(answer.value)
+        return sum(votes) / len(votes)
 
     def _warn_of_votes(self) -> None:
         """Warn, once, that answers are means of votes."""

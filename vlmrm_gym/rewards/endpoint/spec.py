@@ -15,8 +15,8 @@ class Endpoint(EndpointSettings, RewardSpec):
 
     The reward is the probability of "yes", by the log probabilities of the answer's token, from 0 to 1. With
     `rating_levels` the model rates how near the goal is, and the reward is the expectation over the digits. If the
-    server gives no log probabilities, which the first question shows, it is the mean of `votes` answers. An answer that
-    cannot be read gives 0 and a warning; once 10, and a tenth of all, are of that kind, scoring ends with an error.
+    server gives no log probabilities, which the first question shows, it is the mean of `votes` answers. A reply that
+    cannot be read is asked for again, once.
 
     Nothing is asked twice: answers are found again by the frames, the prompt, the model and the settings that affect
     them, as long as this process lives, or in a file (`cache`). So rewards do not depend on when and where states are
@@ -24,8 +24,8 @@ class Endpoint(EndpointSettings, RewardSpec):
     `concurrency` hold over all environments with an equal reward. With `overlap=True` they step on meanwhile.
 
     Scoring raises an `InputError` (a ValueError) when the budget is used up, the server cannot be reached or answers
-    with an error, or its answers cannot be read. What was answered is kept, and the states are scored again by the
-    next call.
+    with an error, or a second reply cannot be read either. What was answered is kept, and the states are scored again
+    by the next call.
 
     >>> import vlmrm_gym
     >>> vlmrm_gym.Endpoint(prompt="The pole is upright.", model="gpt-5", every=10, max_calls=1_000).votes
