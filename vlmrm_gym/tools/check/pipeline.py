@@ -113,8 +113,8 @@ def _audit_scene(
         _check_camera(scene, rollouts)
         visited = States.concatenate([rollout.states for rollout in rollouts])
         is_changing = _changes_scene(rollouts)
-        reason = ORDERED if rewards.is_ordered else CHANGING if is_changing else NO_STATES
-        task = None if is_changing or rewards.is_ordered else settings.task_states(env, visited.rows)
+        reason = ORDERED if rewards.encoder.ordered else CHANGING if is_changing else NO_STATES
+        task = None if is_changing or rewards.encoder.ordered else settings.task_states(env, visited.rows)
         samples = collect(settings, scene, task, rollouts)
         black = scene.black(visited[:1])
         reports: list[Report] = []
@@ -134,7 +134,7 @@ def _audit_scene(
                 agreements=agreed,
                 exploits=searched,
                 controls=measured,
-                notes=[ORDERED] if rewards.is_ordered else [],
+                notes=[ORDERED] if rewards.encoder.ordered else [],
             )
             if with_sections and not reports:
                 curves = {label: view(spec) for label, spec in alpha_curves(candidate.reward).items()}
@@ -142,7 +142,7 @@ def _audit_scene(
                     report,
                     landscapes=landscapes(scene, task, samples, curves, reward),
                     sheets=contact_sheets(scene, samples, reward),
-                    provenance=read_provenance(weights=rewards.weights, seed=seed),
+                    provenance=read_provenance(weights=rewards.encoder.weights, seed=seed),
                 )
             reports.append(report)
     return reports
