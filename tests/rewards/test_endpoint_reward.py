@@ -295,7 +295,7 @@ def test_a_vote_that_cannot_be_read_is_asked_for_again(server, make):
 def test_wrong_settings_and_other_files_are_refused(make, tmp_path):
     for settings, message in [
         ({"prompt": " "}, "`prompt` must not be empty"),
-        ({"rating_levels": 2}, "`rating_levels` must be None, or an integer from 3 to 10. Received 2."),
+        ({"rating_levels": 2}, "`rating_levels` must be an integer of at least 3. Received 2."),
         ({"every": 0}, "`every` must be an integer of at least 1. Received 0."),
         ({"max_calls": 0}, "`max_calls` must be an integer of at least 1. Received 0."),
         ({"base_url": f"http://{KEY}@host/v1"}, "`base_url` must not have a key"),

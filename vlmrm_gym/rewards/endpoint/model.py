@@ -15,7 +15,7 @@ from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards.endpoint.messages import Message, Options, ask_about, encode
 from vlmrm_gym.rewards.endpoint.questioner import Question, Questioner
 from vlmrm_gym.rewards.endpoint.scores import ScoresFile
-from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
+from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.model import Features, RewardModel, fixed_size
 
 INTRODUCTION = "You look at a scene, and judge whether a goal is reached. The goal is: {prompt}"
@@ -48,32 +48,19 @@ def make_question(prompt: str, views: Sequence[bytes], rating_levels: int | None
 
 
 class EndpointReward(RewardModel):
-    """Scores states by asking a server. Answers and budget are shared by all equal ones in this process.
-
-    `settings` is the `Endpoint`: whom to ask. Errors are those of `Endpoint.build`.
-    """
+    """Scores states by asking a server. Answers and budget are shared by all equal ones in this process."""
 
     encodes = "views"
     feature_size = 1
 
-    def __init__(
-        self,
-        settings: EndpointSettings,
-        *,
-        prompt: str,
-        rating_levels: int | None,
-        every: int,
-        size: tuple[int, int] | None,
-        cache: str | None,
-    ) -> None:
-        self._settings, self._prompt, self._rating_levels = settings, prompt, rating_levels
-        self._cache, self.every, self.render_size = cache, every, fixed_size(size)
-        self._answer_key = settings.answer_key
-        self._options = make_options(rating_levels)
-        self._scores = _open_scores(None if cache is None else Path(cache).absolute(), os.getpid())
-        self._questioner = Questioner(settings, self._scores.budget(settings))
-        self.microbatch_size = 4 * settings.concurrency
-        self.batch_size = self.microbatch_size * every
+    def __init__(self, spec: Endpoint) -> None:
+        self._spec, self.every, self.render_size = spec, spec.every, fixed_size(spec.size)
+        self._answer_key = spec.answer_key
+        self._options = make_options(spec.rating_levels)
+        self._scores = _open_scores(None if spec.cache is None else Path(spec.cache).absolute(), os.getpid())
+        self._questioner = Questioner(spec, self._scores.budget(spec))
+        self.microbatch_size = 4 * spec.concurrency
+        self.batch_size = self.microbatch_size * spec.every
 
     def encode(self, frames: NDArray[np.uint8]) -> Features:
         """Ask about states, uint8 (B, V, H, W, 3), RGB: their rewards as features, float32 (B, 1), from 0 to 1.
@@ -102,20 +89,20 @@ class EndpointReward(RewardModel):
             rewards[keys[number]] = reward
             self._scores.write(keys[number], self._answer_key, reward, details)
         if missing := len(new) - len(rewards):
-            kept = "in memory" if self._cache is None else f"in {self._cache}"
+            kept = "in memory" if self._spec.cache is None else f"in {self._spec.cache}"
             raise InputError(
-                f"{self._settings.used_up}: {missing} of {len(new)} states were not asked about. The answers so far "
+                f"{self._spec.used_up}: {missing} of {len(new)} states were not asked about. The answers so far "
                 f"are kept {kept}. Pass a higher budget to go on."
             )
         return rewards
 
     def _estimate(self, views: NDArray[np.uint8], question: Question) -> tuple[float, dict[str, Any]]:
         """Ask about the views of a state: its reward, and the details to store beside it."""
-        messages = make_question(self._prompt, [encode(view) for view in views], self._rating_levels)
+        messages = make_question(self._spec.prompt, [encode(view) for view in views], self._spec.rating_levels)
         reward = self._questioner.estimate(messages, question, self._options)
         if reward is None:
             raise InputError(
-                f"{self._settings.model} must answer with one of {', '.join(self._options.values)}. Received "
+                f"{self._spec.model} must answer with one of {', '.join(self._options.values)}. Received "
                 f"{short_repr(question.details['texts'][-1])}. Choose another `model`, or let it answer at length by "
                 "`request`. The answers so far are kept."
             )
