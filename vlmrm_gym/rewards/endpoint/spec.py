@@ -1,5 +1,6 @@
 """`Endpoint`, the reward of a vision-language model behind a server. Imports no torch."""
 
+import importlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +80,5 @@ class Endpoint(EndpointSettings, RewardSpec):
             ValueError: The environment has no key, or the file is not one of answers.
             FileNotFoundError: The folder of the file does not exist.
         """
-        from vlmrm_gym.rewards.endpoint.model import EndpointReward
-
-        return EndpointReward(self)
+        # By its name, as the file of the model imports this one.
+        return importlib.import_module("vlmrm_gym.rewards.endpoint.model").EndpointReward(self)
