@@ -16,8 +16,6 @@ UNREAD = {
     "scoring",
     "sb3",
     "learning/pairs.py",
-    "tools/program/episodes.py",
-    "tools/program/verify.py",
     "tools/cli/settings.py",
     "tools/train/config",
     "_util/steps.py",

@@ -100,7 +100,7 @@ class Program(RewardSpec):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return self.path or "reward"
 
     @property
@@ -143,7 +143,7 @@ class Program(RewardSpec):
         return reward
 
     def _is_verified(self) -> bool:
-        """Whether a record beside its file says that this very program was verified."""
+        """Tell whether a record beside its file says that this very program was verified."""
         with suppress(InputError):
             values = None if self.path is None else read_json(record_file(self.path))
             return isinstance(values, dict) and values.get("sha256") == self.sha256
@@ -151,7 +151,7 @@ class Program(RewardSpec):
 
 
 def record_file(path: str | Path) -> Path:
-    """Where `vlmrm-gym program verify` notes that a program was accepted: kneel.verification.json beside kneel.py."""
+    """The file in which `vlmrm-gym program verify` notes acceptance: kneel.verification.json beside kneel.py."""
     return Path(path).with_suffix(".verification.json")
 
 
@@ -164,10 +164,10 @@ class ProgramError(InputError):
     """Number of frames of the call."""
 
     @classmethod
-    def of(cls, name: str, what: str, frame: int | None = None, count: int = 0, *, said: str = "") -> "ProgramError":
-        """Make the error of a program: `what` it did in our words, `said` in its own, which are quoted."""
+    def of(cls, name: str, fault: str, frame: int | None = None, count: int = 0, *, words: str = "") -> "ProgramError":
+        """Make the error of a program: the `fault` in our words, `words` in its own, which are quoted."""
         where = " cannot be used" if frame is None else f" failed on frame {frame} of {count}"
-        words = f"It says: {quote(said)}" if said else ""
-        error = cls(" ".join(filter(None, [f"The program {name}{where}.", what, words])))
+        quoted = f"It says: {quote(words)}" if words else ""
+        error = cls(" ".join(filter(None, [f"The program {name}{where}.", fault, quoted])))
         error.frame, error.count = frame, count
         return error

@@ -149,7 +149,7 @@ def _audit_scene(
 
 
 def _changes_scene(rollouts: Sequence[Trajectory]) -> bool:
-    """Whether a state's scene differs from the renderer's: a state that is made from its numbers would lack that."""
+    """Tell whether a state's scene differs from the renderer's: a state made from its numbers would lack that."""
     return any(change is not None for rollout in rollouts for change in rollout.with_initial.changes or ())
 
 

@@ -62,9 +62,8 @@ class EncodedRewards:
     def view(self, spec: RewardSpec, combine_views: str | None, num_views: int) -> Reward:
         """Choose one of the rewards, with its combination of views; a reward that sees all at once has its own."""
         info = next(StateEncoder(model, num_views).info for own, model in self._models if own == spec)
-        is_joint = combine_views is None or info.multi_view
-        head = info.make_head(None if is_joint else CombineViews(combine_views, num_views))
-        return partial(apply_head, head)
+        combine = None if combine_views is None or info.multi_view else CombineViews(combine_views, num_views)
+        return partial(apply_head, info.make_head(combine))
 
 
 def encoder_key(spec: RewardSpec) -> object:
