@@ -1,4 +1,4 @@
-"""An audit of rewards: all candidates are measured, the first one is shown, and a report is made."""
+"""`audit` measures all candidates, and makes a report that shows the first one."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -127,6 +127,12 @@ def _audit_scene(
             searched = AdversarialSearch(left_out=reason)
             if task is not None:
                 searched = exploits.find_exploits(scene, task, reward, samples, seed=seed)
+            sections: dict[str, Any] = {}
+            if with_sections and not reports:
+                curves = {label: view(spec) for label, spec in alpha_curves(candidate.reward).items()}
+                sections["landscapes"] = landscapes(scene, task, samples, curves, reward)
+                sections["sheets"] = contact_sheets(scene, samples, reward)
+                sections["provenance"] = read_provenance(weights=rewards.encoder.weights, seed=seed)
             report = Report(
                 subject=settings.name,
                 candidate=candidate,
@@ -135,15 +141,8 @@ def _audit_scene(
                 exploits=searched,
                 controls=measured,
                 notes=[ORDERED] if rewards.encoder.ordered else [],
+                **sections,
             )
-            if with_sections and not reports:
-                curves = {label: view(spec) for label, spec in alpha_curves(candidate.reward).items()}
-                report = replace(
-                    report,
-                    landscapes=landscapes(scene, task, samples, curves, reward),
-                    sheets=contact_sheets(scene, samples, reward),
-                    provenance=read_provenance(weights=rewards.encoder.weights, seed=seed),
-                )
             reports.append(report)
     return reports
 
