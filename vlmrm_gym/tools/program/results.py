@@ -157,7 +157,7 @@ class Verification:
         """
         from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-        from vlmrm_gym.tools.check.report.pictures import embed
+        from vlmrm_gym.tools.check.report import embed
 
         places = (("vlmrm_gym.tools.program", "."), ("vlmrm_gym.tools.check.report", "templates"))
         loader = ChoiceLoader([PackageLoader(*place) for place in places])
