@@ -99,7 +99,7 @@ def test_what_is_no_answer_drops_its_pair_alone_and_is_counted(server, make):
         assert all(is_right(answers_of(labeler)))
     server.wordings, lines = ["I'm sorry, but I can't assist with that."], []
     assert ask(make(), PAIRS, progress=lines.append) == [None] * len(PAIRS)
-    assert lines[-1].startswith("6 of 6 pairs, 6 dropped, 12 calls")
+    assert lines[-1].startswith("6 of 6 pairs, 6 dropped, 18 calls")
 
 
 def test_a_budget_of_calls_holds(server, make, capsys):

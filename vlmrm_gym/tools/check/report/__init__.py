@@ -42,7 +42,7 @@ def render(report: Report) -> str:
 
 
 def embed(frame: NDArray[np.uint8], side: int, alt: str) -> Markup:
-    """Embed a frame, RGB, uint8 (H, W, 3), as an element of HTML: a JPEG of at most `side` pixels in height and width."""
+    """Embed a frame, RGB, uint8 (H, W, 3), as an element of HTML: a JPEG of at most `side` pixels a side."""
     from PIL import Image
 
     picture = Image.fromarray(frame)
@@ -73,7 +73,7 @@ def draw_landscape(landscape: Landscape) -> Markup:
 
 
 def goal_spans(positions: NDArray[np.float64], goal: NDArray[np.bool_]) -> list[tuple[float, float]]:
-    """Find the ranges of positions, ascending, that succeed. A range ends halfway to the next position that does not."""
+    """Find the ranges of positions, ascending, that succeed; they end halfway to the next position that does not."""
     edges = np.concatenate([positions[:1], (positions[1:] + positions[:-1]) / 2, positions[-1:]])
     changes = np.flatnonzero(np.diff(np.concatenate([[False], goal, [False]]).astype(np.int8)))
     return [(float(edges[first]), float(edges[end])) for first, end in changes.reshape(-1, 2)]
