@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import gymnasium as gym
 import minari
@@ -33,59 +33,47 @@ CARTPOLE = "VLMRM/CartPole-v1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Redness:
+class Redness(vlmrm_gym.RewardSpec):
     """A kind as this package would have it: the mean of the red channel, times `scale`."""
 
     scale: float = 1.0
-    kind: str = field(default="redness", init=False)
 
     def build(self, device="auto"):
         return Red(self.scale)
 
 
-class Red:
-    batch_size = microbatch_size = 4
-    multi_view = False
+class Red(vlmrm_gym.RewardModel):
+    """Its feature is the mean of the red channel."""
+
+    batch_size = 4
 
     def __init__(self, scale=1.0):
         self.scale = scale
 
-    def render_size(self, height, width):
-        return height, width
+    def encode(self, frames):
+        return frames[..., 0].mean((1, 2))[:, None]
 
-    def __call__(self, frames):
-        return self.scale * frames[..., 0].mean((1, 2)).astype(np.float32)
+    def head(self, features):
+        return self.scale * features[:, 0, 0]
 
 
-class Steps:
+class Steps(vlmrm_gym.RewardModel):
     """How far the newest frame of a clip of two is from the one before."""
 
     clip_length = 2
 
-    def __call__(self, clips):
-        return np.abs(np.diff(clips.astype(float), axis=1)).mean((1, 2, 3, 4))
+    def encode(self, frames):
+        return np.abs(np.diff(frames.astype(float), axis=1)).mean((1, 2, 3, 4))[:, None]
 
 
-class Joint(Red):
+class Joint(vlmrm_gym.RewardModel):
     """Sees all views at once."""
 
-    multi_view = True
-
-    def __call__(self, frames):
-        assert frames.ndim == 5
-        return super().__call__(frames.min(axis=1))
-
-
-class Encoded(Red):
-    """The same, as the head of a feature."""
-
-    __call__ = None
+    encodes = "views"
 
     def encode(self, frames):
-        return Red.__call__(self, frames)[:, None]
-
-    def head(self, features):
-        return features[:, 0, 0]
+        assert frames.ndim == 5
+        return frames.min(axis=1)[..., 0].mean((1, 2))[:, None]
 
 
 def red(frames, scale=1.0):
@@ -209,7 +197,7 @@ def test_rewards_are_named_by_module_file_or_value(redness, pictures, tmp_path):
 
 def test_a_check_looks_at_the_values_of_any_reward(tmp_path):
     """Also of one that sees all views at once, and of one with an encoder and a head."""
-    rewards = [f"{__name__}:{name}" for name in ("red", "Joint", "Encoded")]
+    rewards = [f"{__name__}:{name}" for name in ("red", "Joint", "Red")]
     report = check(CARTPOLE, reward=rewards, out=tmp_path / "check")
     assert {row.candidate.name for row in report.table} == set(rewards)
     assert report.command.startswith(f"vlmrm_gym.tools.cli.check.check('{CARTPOLE}', reward=['{rewards[0]}', ")
