@@ -227,12 +227,11 @@ def test_a_file_that_names_code_needs_trust(pictures, tmp_path):
 def test_rewards_that_cannot_be_used_end_with_a_sentence(redness, pictures, tmp_path):
     for settings, message in (
         ({"reward": "redness", "prompt": "a"}, "`reward` and `prompt` cannot both be passed"),
-        ({"reward": "redness", "reward_kwargs": "{scael: 1}"}, "`scael` is not a field of a reward. Did you mean `sc"),
-        ({"reward": "redness", "reward_kwargs": "{"}, "`reward_kwargs` cannot be read"),
-        ({"reward": "redness", "reward_kwargs": "[1]"}, "`reward_kwargs` must be a mapping"),
+        ({"reward": "redness", "reward_kwargs": {"scael": 1}}, "`scael` is not a field of a reward. Did you mean `sc"),
+        ({"reward": "redness", "reward_kwargs": "{"}, "`reward_kwargs` must be a mapping"),
         ({"reward": "rednes"}, "For the kind 'redness' pass"),
         ({"reward": ["redness", "redness"]}, "Each `reward` must be a different one"),
-        ({"prompt": "a", "reward_kwargs": "{scale: 1}"}, "`reward_kwargs` needs a `reward`"),
+        ({"prompt": "a", "reward_kwargs": {"scale": 1}}, "`reward_kwargs` needs a `reward`"),
     ):
         with pytest.raises(InputError, match=message):
             score(pictures, out=tmp_path / "out", **settings)

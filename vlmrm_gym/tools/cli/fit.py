@@ -28,7 +28,7 @@ from vlmrm_gym.rewards.specification import check_names, to_mapping
 from vlmrm_gym.scoring.options import CameraOption, DeviceOption
 from vlmrm_gym.states.states import States
 from vlmrm_gym.tools.cli.label import name_labeler, say_answers
-from vlmrm_gym.tools.cli.settings import YAML, parse, read_yaml
+from vlmrm_gym.tools.cli.settings import YAML, parse
 from vlmrm_gym.tools.segments import DatasetSegments
 
 FILES = ("head.safetensors", "reward.json", "fit.json")
@@ -101,17 +101,16 @@ def _fit(command: Fit) -> Preference:
     from vlmrm_gym.scoring.state_encoder import StateEncoder
     from vlmrm_gym.tools.check.results import read_provenance
 
-    kwargs, options = (read_yaml(name, getattr(command, name)) or {} for name in ("reward_kwargs", "options"))
+    kwargs, options = command.reward_kwargs or {}, command.options or {}
     with as_input_error(TypeError):
         check_integer("seed", command.seed, minimum=0)
         check_names("a field of the reward", kwargs, [one.name for one in fields(Preference) if one.init])
         check_names("a field of FitOptions", options, [one.name for one in fields(FitOptions)])
         spec = Preference(**{"prompt": prompt, "model": command.model, "ensemble": command.ensemble, **kwargs})
         options = FitOptions(**{"held_out": command.held_out, "newest_held_out": len(records), **options})
-    camera = read_yaml("camera", command.camera)
     with (
         output_folder(command.out.resolve(), overwrite=command.overwrite) as folder,
-        DatasetSegments(command.dataset, camera, trust_code=command.trust_code) as segments,
+        DatasetSegments(command.dataset, command.camera, trust_code=command.trust_code) as segments,
     ):
         spec, view = spec.with_model(default_model(segments.env)), segments.view
         pairs = [segments.find(one, prompt) for one in asked]

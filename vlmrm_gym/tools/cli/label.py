@@ -19,7 +19,7 @@ from vlmrm_gym.learning import AnswersFile, Record, ask, resolve_labeler
 from vlmrm_gym.learning.labelers import LABELERS
 from vlmrm_gym.learning.pairs import agreement, answer_differences, grade_differences
 from vlmrm_gym.scoring.options import CameraOption
-from vlmrm_gym.tools.cli.settings import YAML, parse, read_yaml
+from vlmrm_gym.tools.cli.settings import YAML, parse
 from vlmrm_gym.tools.segments import DatasetSegments
 
 
@@ -75,11 +75,10 @@ def _label(command: Label) -> None:
         for name in ("pairs", "segment_length"):
             check_positive_integer(name, getattr(command, name))
         check_integer("seed", command.seed, minimum=0)
-        labeler = resolve_labeler(read_yaml("labeler", command.labeler))
+        labeler = resolve_labeler(command.labeler)
     from tqdm import tqdm
 
-    camera = read_yaml("camera", command.camera)
-    with DatasetSegments(command.dataset, camera, trust_code=command.trust_code) as segments:
+    with DatasetSegments(command.dataset, command.camera, trust_code=command.trust_code) as segments:
         prompt = command.prompt or (None if segments.task is None else segments.task.prompt)
         if prompt is None:
             raise InputError('`prompt` must be given: what should be seen. Pass --prompt "a text".')

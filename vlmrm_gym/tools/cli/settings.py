@@ -23,22 +23,14 @@ from vlmrm_gym.rewards.specification import SERVER, names_code, names_server, re
 from vlmrm_gym.scoring.options import DeviceOption
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
-from vlmrm_gym.tools.train import config_types
+from vlmrm_gym.tools.yaml_values import yaml_flag, yaml_flags
 
 Command = TypeVar("Command")
 Texts = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 """Values of a flag that may be repeated. From Python: also a list, or one value."""
 Numbers = Annotated[tuple[float, ...], tyro.conf.UseAppendAction]
-YAML = Annotated[Any, config_types.yaml_flag("YAML", object, read=str)]
-"""A flag that is written as YAML, of which JSON is a part; from Python also its value."""
-
-
-def read_yaml(name: str, given: Any) -> Any:
-    """The value of a flag that is written as YAML; raises an InputError if it is not."""
-    try:
-        return config_types.read_yaml(given)[1] if isinstance(given, str) else given
-    except ValueError as error:
-        raise InputError(f"`{name}` cannot be read: {error}. Received {short_repr(given)}.") from error
+YAML = Annotated[Any, yaml_flag(object)]
+"""A flag that is written as YAML; from Python its value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +85,10 @@ class RewardFlags(DeviceOption, CLIPFields):
             one.name: (getattr(self, one.name), one.default) for one in fields(CLIPFields) if one.name != "prompt"
         }
         given = {name: value for name, (value, default) in options.items() if value not in (default, (default,))}
-        kwargs = read_yaml("reward_kwargs", self.reward_kwargs)
         return {
-            _label(one): resolve_reward(*self._named(one, kwargs), prompt=self.prompt or None, options=given)
+            _label(one): resolve_reward(
+                *self._named(one, self.reward_kwargs), prompt=self.prompt or None, options=given
+            )
             for one in self.reward
         }
 
@@ -174,7 +167,7 @@ def parse(command: type[Command], name: str, arguments: Sequence[str]) -> Comman
     about = inspect.cleandoc(command.__doc__ or "")
     if issubclass(command, RewardFlags):
         about += f"\n\nKinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}."
-    words, registry = spread(arguments, command), config_types.yaml_flags(read=str)
+    words, registry = spread(arguments, command), yaml_flags(strict=True)
     return tyro.cli(command, args=words, prog=f"vlmrm-gym {name}", description=about, registry=registry)
 
 

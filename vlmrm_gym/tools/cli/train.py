@@ -26,9 +26,10 @@ from vlmrm_gym.tools.train.config_file import (
     read_config_file,
     validate,
 )
-from vlmrm_gym.tools.train.config_types import FLAGS, read_flag, yaml_flags
+from vlmrm_gym.tools.train.config_types import FLAGS
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 from vlmrm_gym.tools.train.signals import Interrupted
+from vlmrm_gym.tools.yaml_values import read_flag, yaml_flags
 
 
 @dataclass
@@ -155,7 +156,7 @@ def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> T
         default=Train(settings=default),
         prog="vlmrm-gym train",
         description=about,
-        registry=yaml_flags(),
+        registry=yaml_flags(strict=False),
     )
 
 

@@ -17,7 +17,8 @@ from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.untrusted import read_text
 from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.tools.train.config import Config, nest_options
-from vlmrm_gym.tools.train.config_types import ALIASES, MAX_BYTES, REMOVED, ConfigDumper, read_yaml
+from vlmrm_gym.tools.train.config_types import ALIASES, REMOVED
+from vlmrm_gym.tools.yaml_values import MAX_BYTES, ConfigDumper, read_yaml
 
 Key = tuple[str, ...]
 """The path of a key: ("rl", "tau")."""

@@ -18,7 +18,7 @@ from stable_baselines3.common.logger import Logger
 from vlmrm_gym._util import __version__
 from vlmrm_gym._util.files import atomic_write, atomic_write_text
 from vlmrm_gym._util.system import read_versions
-from vlmrm_gym._util.validation import fields_without_effect, short_repr
+from vlmrm_gym._util.validation import fields_without_effect, short_repr, truncate
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
 from vlmrm_gym.scoring.options import FileOptions
 from vlmrm_gym.tools.train.algorithms import (
@@ -82,21 +82,36 @@ def resume(config: Config, folder: RunFolder) -> None:
     is damaged, or another process trains in the folder.
     """
     with folder.locked(), ExitStack() as running:
-        checkpoint = folder.newest_checkpoint()
-        state = None if checkpoint is None else json.loads((checkpoint / "state.json").read_text())
-        if state is not None:
+        if (checkpoint := folder.newest_checkpoint()) is None:
+            state = None
+        else:
+            with _reading(checkpoint):
+                state = json.loads((checkpoint / "state.json").read_text())
             _check_same(read_config(state["config"], "its configuration").config, config, folder)
         envs, model = _make(config, checkpoint)
         running.callback(envs.close)
         learning = _make_learning(config, folder, envs, running)
         if checkpoint is not None and state is not None:
             if learning is not None:
-                learning.restore(checkpoint / "preferences.zip", model)
+                with _reading(checkpoint):
+                    learning.restore(checkpoint / "preferences.zip", model)
             vars(model).update(state["counters"])
         running.enter_context(_tracked(config, folder))
         atomic_write_text(folder.config_file, to_yaml(config))
         folder.rewind(checkpoint)
+        if state is not None:
+            state["progress"].pop("unwritten", None)  # rows of metrics.csv, in checkpoints of earlier versions
         _learn(config, folder, envs, model, learning, None if state is None else Progress(**state["progress"]))
+
+
+@contextmanager
+def _reading(checkpoint: Path) -> Iterator[None]:
+    """Raise what reading a damaged file raises as a RunError that names the checkpoint."""
+    try:
+        yield
+    except Exception as error:
+        rule = f"is damaged: {truncate(str(error))} Remove that folder to resume from the checkpoint before it."
+        raise RunError(f"The checkpoint {checkpoint} {rule}") from error
 
 
 def _make_learning(config: Config, folder: RunFolder, envs: ResumableVecEnv, running: ExitStack) -> Learning | None:
@@ -142,10 +157,11 @@ def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecE
             kind, options = algorithm_class(rl.algorithm or ""), algorithm_options(config, envs, steps)
             model = kind(rl.policy_name or "", envs, seed=config.seed, **options)  # pyright: ignore[reportCallIssue]
         if checkpoint is not None:
-            load_weights(model, checkpoint / "model.zip")
-            if (buffer := getattr(model, "replay_buffer", None)) is not None:
-                with np.load(checkpoint / "replay_buffer.npz", allow_pickle=False) as stored:
-                    buffer.load_state_dict(stored)
+            with _reading(checkpoint):
+                load_weights(model, checkpoint / "model.zip")
+                if (buffer := getattr(model, "replay_buffer", None)) is not None:
+                    with np.load(checkpoint / "replay_buffer.npz", allow_pickle=False) as stored:
+                        buffer.load_state_dict(stored)
         on_error.pop_all()
     return envs, model
 
