@@ -90,13 +90,16 @@ def as_whole(given: Any) -> Any:
 
 
 def yaml_flag(*kinds: type[Any], strict: bool = False) -> PrimitiveConstructorSpec[Any]:
-    """Make tyro read and show a flag as YAML, of which JSON is a part; `strict` refuses what is not of these types."""
+    """Make tyro read and show a flag as YAML, of which JSON is a part; `strict` refuses what it cannot read."""
 
     def read(words: list[str]) -> Any:
-        value = None if words == ["None"] else read_flag(words[0])
-        value = as_whole(value) if kinds == (int,) else value
-        if strict and type(value) not in kinds:
-            raise ValueError(f"must be of the type {kinds[0].__name__}. Received {short_repr(words[0])}.")
+        (text,) = words
+        value = None if text == "None" else read_yaml(text)[1] if strict else read_flag(text)
+        if kinds != (int,):
+            return value
+        value = as_whole(value)
+        if strict and type(value) is not int:
+            raise ValueError(f"must be an integer. Received {short_repr(text)}.")
         return value
 
     def show(given: Any) -> list[str]:
@@ -117,7 +120,7 @@ def yaml_flag(*kinds: type[Any], strict: bool = False) -> PrimitiveConstructorSp
 def yaml_flags(*, strict: bool) -> ConstructorRegistry:
     """Make tyro read integers (1e6, too) as YAML, and values that may be mappings, or functions, which have names.
 
-    Not `strict`, it leaves what is no integer as it is, for checks that report all problems at once.
+    Not `strict`, it leaves what it cannot read as it is, for checks that report all problems at once.
     """
     registry = ConstructorRegistry()
 
@@ -126,6 +129,6 @@ def yaml_flags(*, strict: bool) -> ConstructorRegistry:
         if flag.type is int:
             return yaml_flag(int, strict=strict)
         is_yaml = {Mapping, Callable} & {get_origin(one) for one in get_args(flag.type)}
-        return yaml_flag(object) if is_yaml else None
+        return yaml_flag(object, strict=strict) if is_yaml else None
 
     return registry

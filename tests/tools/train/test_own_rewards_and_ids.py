@@ -43,9 +43,9 @@ def train(tmp_path, *arguments, flags=FLAGS):
 
 def test_the_keys_of_a_file_are_the_fields_of_clip(capsys):
     """In their order, with their defaults, types and help; and those of the algorithm are named."""
-    keys = list(RewardConfig().clip_fields)
+    keys = list(RewardConfig().settings())
     assert keys == [one.name for one in fields(CLIP) if one.init]
-    assert CLIP(prompt="a").settings() == {**RewardConfig().clip_fields, "prompt": "a"}
+    assert CLIP(prompt="a").settings() == {**RewardConfig().settings(), "prompt": "a"}
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     shown = " ".join(re.sub("[│╭╮╰╯─]", " ", capsys.readouterr().out).split())

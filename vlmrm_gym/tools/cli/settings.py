@@ -29,7 +29,7 @@ Command = TypeVar("Command")
 Texts = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 """Values of a flag that may be repeated. From Python: also a list, or one value."""
 Numbers = Annotated[tuple[float, ...], tyro.conf.UseAppendAction]
-YAML = Annotated[Any, yaml_flag(object)]
+YAML = Annotated[Any, yaml_flag(object, strict=True)]
 """A flag that is written as YAML; from Python its value."""
 
 

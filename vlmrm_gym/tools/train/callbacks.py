@@ -132,7 +132,7 @@ class RunCallback(BaseCallback):
         if (buffer := getattr(model, "replay_buffer", None)) is not None:
             writers["replay_buffer.npz"] = lambda path: np.savez(path, **buffer.state_dict())
         if self.learning is not None:
-            writers["preferences.zip"] = self.learning.save
+            writers["preferences.zip"] = self.learning.learner.save
         for name in CHECKPOINTED:
             if (file := self.folder.path / name).exists():
                 writers[name] = lambda path, file=file: shutil.copyfile(file, path)
@@ -153,7 +153,7 @@ class RunCallback(BaseCallback):
                 "success_fraction": fractions.mean(),
                 "success": (fractions >= self.envs.success_threshold).mean(),
             }
-        if self.config.reward.is_sparse:
+        if self.config.reward.score_every > 1:
             means["scored"] = np.concatenate(scored).mean() if scored else np.nan
         seconds = time.monotonic() - self._started
         counts = {"step": self.model.num_timesteps, "seconds": round(seconds, 3), "episodes": len(episodes)}

@@ -68,22 +68,12 @@ class RewardConfig(FileOptions, CLIPFields, Section):
         """Whether the reward is of another kind than CLIP, and not the environment's."""
         return self.name not in ("clip", "ground_truth")
 
-    @property
-    def is_sparse(self) -> bool:
-        """Whether some rewards are interpolated."""
-        return self.score_every > 1
-
-    @property
-    def clip_fields(self) -> dict[str, Any]:
-        """The fields of `CLIP` and their values."""
-        return {one.name: getattr(self, one.name) for one in fields(CLIPFields)}
-
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of an environment that say which reward. Not for ground_truth."""
         if not self.is_own:
-            return {**self.clip_fields, "reward_kwargs": self.kwargs}
+            return {**self.settings(), "reward_kwargs": self.kwargs}
         default, kwargs = RewardConfig(), dict(self.kwargs or {})
-        given = {name: value for name, value in self.clip_fields.items() if value != getattr(default, name)}
+        given = {name: value for name, value in self.settings().items() if value != getattr(default, name)}
         if ":" in self.name:
             return {"reward": self.name, "reward_kwargs": self.kwargs, **given}
         if self.name == "preference":

@@ -28,12 +28,6 @@ ALIASES: Mapping[str, str] = {
 }
 """Words of the published format in `reward`, and of Python, in files and flags, and the keys here."""
 
-REMOVED: Mapping[str, str] = {
-    "reward.score_tolerance": "was removed. Use score_every.",
-    "preferences.exploration": "was removed: before the first head actions are random. Leave it out.",
-}
-"""Keys of configurations that have been taken out, and what their error says."""
-
 FLAGS: Mapping[str, str] = {
     **{name: f"reward.{name}" for name in ("prompt", "baseline", "alpha", "model", "camera", "labeler")},
     "reward": "reward.name",

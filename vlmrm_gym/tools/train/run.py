@@ -119,7 +119,7 @@ def _make_learning(config: Config, folder: RunFolder, envs: ResumableVecEnv, run
     if config.reward.labeler is None:
         return None
     learning = Learning(config, folder, envs)
-    running.callback(learning.close)
+    running.callback(learning.learner.answers.close)
     return learning
 
 
