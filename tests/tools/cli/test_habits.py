@@ -115,6 +115,7 @@ def test_an_id_comes_first_and_flags_have_one_value_or_several():
         (["--overwrite", "ID", "--camera", "side", "paper"], "ID", {"camera": ("side", "paper"), "overwrite": True}),
         (["--seed", "3", "ID", "--prompt", "-1", "a b"], "ID", {"prompt": ("-1", "a b"), "seed": 3}),
         (["--env", "m:f", "--camera", "side", "paper"], None, {"camera": ("side", "paper"), "env": "m:f"}),
+        (["ID", "--batch-size", "1e3", "--seed", "2e0"], "ID", {"batch_size": 1_000, "seed": 2}),
         (["ID"], "ID", {"alpha": (0.0,), "model": (None,), "prompt": ()}),
     ):
         command = parse(Check, "check", arguments)
@@ -145,6 +146,7 @@ def test_usage_errors_come_before_slow_imports(tmp_path):
     refused = {
         "Did you mean 'check'?": ["chekc"],
         "high": ["check", CARTPOLE, "--alpha", "high"],
+        "must be an integer. Received '1.5'": ["check", CARTPOLE, "--seed", "1.5"],
         "`alpha` must be a number from 0 to 1": ["check", CARTPOLE, "--alpha", "2"],
         "Did you mean 'VLMRM/CartPole-v1'?": ["check", "VLMRM/CartPole-v2"],
         "There is no file or folder no.mp4": ["score", "no.mp4", "--prompt", "a"],

@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from commands import write
 
 from vlmrm_gym.sb3 import make_vec_env
 from vlmrm_gym.tasks import TASKS
@@ -63,12 +64,6 @@ logging:
 
 
 CART = ["--env-name", "VLMRM/CartPole-v1"]
-
-
-def write(text, tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
 
 
 def read(text, tmp_path):
@@ -139,8 +134,9 @@ def test_any_parameter_of_an_algorithm_is_a_key_and_a_flag(tmp_path):
     """Flags win, and are YAML; what the class declares as a tuple is one."""
     text = "env_name: VLMRM/CartPole-v1\nrl: {algorithm: PPO, target_kl: 0.1, gae_lambda: .9, train_freq: 8}\n"
     flags = ["--rl.gae-lambda", "1", "--rl.vf_coef=2e-1", "--rl.policy-kwargs", "{net_arch: [4]}"]
-    config, _ = read_settings(write(text, tmp_path), [*flags, "--rl.use-sde", "--seed", "3"], trust_code=False)
-    assert config.seed == 3
+    flags += ["--reward.batch-size", "1e3", "--reward.max-pending-bytes", "1e9", "--rl.n-steps", "3e4", "--rl.use-sde"]
+    config, _ = read_settings(write(text, tmp_path), flags, trust_code=False)
+    assert (config.reward.batch_size, config.reward.max_pending_bytes, config.rl.n_steps) == (1_000, 10**9, 30_000)
     with closing(make_vec_env("VLMRM/CartPole-v1", 1)) as envs:
         options = algorithm_options(config, envs)
     given = {"target_kl": 0.1, "gae_lambda": 1.0, "vf_coef": 0.2, "use_sde": True, "n_steps": 8}

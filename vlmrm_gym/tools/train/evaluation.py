@@ -31,8 +31,6 @@ from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 
 NUM_EVAL_ENVS = 16
 """Number of parallel environments in an evaluation."""
-FRAMES_AT_ONCE = 32
-"""Frames of a video that are scored together."""
 
 
 def load_policy(config: Config, path: Path) -> BaseAlgorithm:
@@ -125,24 +123,19 @@ def evaluate(config: Config, model: BaseAlgorithm, episodes: int, *, seed: int) 
 def record_video(config: Config, model: BaseAlgorithm, path: Path, *, seed: int, progress: bool = False) -> None:
     """Write a video of one episode of the deterministic policy, with the reward drawn in."""
     title = config.id if config.reward.name == "ground_truth" else (config.reward.prompt or [config.id])[0]
-    frames, rewards, done = [], [], False
+    frames, rewards, is_done = [], [], False
     with (
         closing(make_video_env(config)) as envs,
         tqdm(total=config.rl.episode_length, desc="video", unit="frame", leave=False, disable=not progress) as bar,
     ):
         observations, _ = envs.reset(seed=seed)
-        while not done:
-            observations, own_rewards, terminations, truncations, infos = envs.step(_act(model, observations))
+        while not is_done:
+            observations, _, terminations, truncations, infos = envs.step(_act(model, observations))
             frames.extend(envs.render() or ())
-            done = bool(terminations[0] or truncations[0])
-            if config.reward.name == "ground_truth":
-                rewards.extend(own_rewards)
-            else:
-                if not done and len(frames) % FRAMES_AT_ONCE == 0:
-                    infos = envs.flush()  # pyright: ignore[reportAttributeAccessIssue]
-                for late in read_late(infos):
-                    rewards.extend(late.rewards)
-            bar.update(len(rewards) - bar.n)
+            is_done = bool(terminations[0] or truncations[0])
+            for late in read_late(infos):
+                rewards.extend(late.rewards)
+            bar.update()
     videos.save_video(path, frames, rewards, title=title)
 
 
