@@ -18,8 +18,6 @@ UNREAD = {
     "learning/pairs.py",
     "tools/program/episodes.py",
     "tools/program/verify.py",
-    "tools/cli/settings.py",
-    "tools/train/config",
     "_util/steps.py",
     "data/store.py",
 }

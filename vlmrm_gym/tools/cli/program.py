@@ -144,10 +144,10 @@ class Verify(VerificationFlags):
             program = Program(path=str(self.file), inputs=self.inputs, size=self.size, isolate=self.isolate)
         folder = self.out or Path(f"{self.file.stem}_verification")
         with output_folder(folder, overwrite=self.overwrite), self.gather(self.id) as (examples, progress):
-            found = verify_program(program, examples, limits, progress.update)
-            found.write(folder)
-        _show(found, f"Report: {folder / 'report.html'}")
-        return found
+            verification = verify_program(program, examples, limits, progress.update)
+            verification.write(folder)
+        _show(verification, f"Report: {folder / 'report.html'}")
+        return verification
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +215,7 @@ class Write(VerificationFlags):
                 conversation = Conversation(settings, folder / "answers.db")
             with closing(conversation), self.gather(self.id) as (examples, progress):
                 progress.reset(len(examples) * self.rounds)
-                found = write_program(
+                verification = write_program(
                     conversation,
                     prompt,
                     examples,
@@ -227,8 +227,11 @@ class Write(VerificationFlags):
                     progress=progress.update,
                 )
                 spending = conversation.spending
-        _show(found, f"Program: {found.program.path}, after {spending}. Conversation: {folder / 'conversation.md'}")
-        return found
+        _show(
+            verification,
+            f"Program: {verification.program.path}, after {spending}. Conversation: {folder / 'conversation.md'}",
+        )
+        return verification
 
 
 COMMANDS: dict[str, type[Verify | Write]] = {"verify": Verify, "write": Write}

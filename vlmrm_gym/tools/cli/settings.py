@@ -93,7 +93,7 @@ class RewardFlags(DeviceOption, CLIPFields):
         }
 
     def _named(self, reward: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
-        """What `resolve_reward` takes for a reward and its keyword arguments: also a kind, or a file."""
+        """Turn a kind, or a file, into what `resolve_reward` takes as a reward and its keyword arguments."""
         if isinstance(reward, str) and reward in specification.KINDS and isinstance(kwargs or {}, Mapping):
             return {"kind": reward, **(kwargs or {})}, None
         if isinstance(reward, str) and reward.endswith(".json"):

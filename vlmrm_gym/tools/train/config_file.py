@@ -67,7 +67,7 @@ class ConfigFile:
     """The line of each key, from 1, and the key as written there, possibly an alias."""
 
     def overridden(self, config: Config) -> "ConfigFile":
-        """What the file still says where flags have made another configuration of it."""
+        """Leave out the problems and lines of keys that flags have changed."""
         before, now = flatten(self.config), flatten(config)
         if now == before:
             return self
@@ -92,8 +92,8 @@ class ConfigFile:
         for length in range(len(problem.key), min(len(problem.key), 2) - 1, -1):
             if (key := problem.key[:length]) in self.places:
                 line, word = self.places[key]
-                own = rf"^`{re.escape('.'.join(key))}(?=[`.])"
-                message = re.sub(own, lambda _, word=word: f"`{word}", problem.message)
+                name = rf"^`{re.escape('.'.join(key))}(?=[`.])"
+                message = re.sub(name, lambda _, word=word: f"`{word}", problem.message)
                 return replace(problem, line=problem.line or line, message=message)
         return problem
 
@@ -156,9 +156,9 @@ def describe(error: Any) -> str:
 def _place(key: Key) -> str:
     """The rule for an unknown key: what it may have been meant to be."""
     every = {word: ("reward", word) for word in ALIASES}
-    every |= {name: (*own, name) for own in ((), *((one,) for one in SECTIONS)) for name in names_of(own)}
-    own = {name: place for name, place in every.items() if place[:-1] == key[:-1]}
-    for known in (own, every):  # `resize_mode` is not a misspelling of `pretrained_model`
+    every |= {name: (*section, name) for section in ((), *((one,) for one in SECTIONS)) for name in names_of(section)}
+    near_by = {name: place for name, place in every.items() if place[:-1] == key[:-1]}
+    for known in (near_by, every):  # `resize_mode` is not a misspelling of `pretrained_model`
         if near := difflib.get_close_matches(truncate(key[-1]), known, 1, cutoff=0.7):
             return f"is not known. Did you mean `{'.'.join(known[near[0]])}`?"
     return f"is not known. Known{f' in `{key[0]}`' if key[1:] else ''}: {', '.join(names_of(key[:-1]))}."

@@ -79,7 +79,7 @@ def with_checks(section: Kind) -> Kind:
 
 
 def _check(own: "DataclassField[Any]", given: Any) -> Any:
-    """What a field's check makes of a value; 1e6 is an integer here."""
+    """Return the value as the check of a field stores it; 1e6 is an integer here."""
     is_whole = int in (own.type, *get_args(own.type))
     try:
         return own.metadata["check"](own.name, as_whole(given) if is_whole else given)

@@ -24,14 +24,14 @@ class TaskRewardVectorEnv(VectorWrapper):
         late = np.fromiter((np.array([reward], dtype=np.float32) for reward in rewards), dtype=object)
         index = np.full(self.num_envs, self._num_steps)
         self._num_steps += 1
-        own = {
+        columns = {
             "task_reward": np.array(rewards),
             "vlm_rewards": late,
             "vlm_reward_start": index,
             "vlm_step_index": index,
         }
-        masks = {f"_{name}": np.full(self.num_envs, True) for name in own}
-        return observations, rewards, terminations, truncations, {**infos, **own, **masks}
+        masks = {f"_{name}": np.full(self.num_envs, True) for name in columns}
+        return observations, rewards, terminations, truncations, {**infos, **columns, **masks}
 
 
 def make_envs(config: Config, num_envs: int, *, for_training: bool = False) -> VectorEnv[Any, Any, Any]:
@@ -82,5 +82,5 @@ def _look(config: Config) -> dict[str, Any]:
 
 def _arguments(config: Config) -> dict[str, Any]:
     """Keyword arguments of `make_vector_env` that say which reward and which environment."""
-    own = {"episode_length": config.rl.episode_length, "env_kwargs": config.env_kwargs}
-    return own | config.reward.arguments() | _look(config)
+    base = {"episode_length": config.rl.episode_length, "env_kwargs": config.env_kwargs}
+    return base | config.reward.arguments() | _look(config)
