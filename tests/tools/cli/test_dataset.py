@@ -286,8 +286,6 @@ def test_bad_input_ends_with_a_sentence(in_folder, capsys):
     Path("taken").mkdir()
     Path("taken/file").touch()
     for flags, message in (
-        ([], "Either an ID or `env` must be given. Received neither"),
-        (["--env", "check_subjects:silent_env", "--steps", "2"], "`env` must be made with render_mode"),
         (["--env", "test_dataset:Nested"], "`steps` must be given"),
         (["--env", "test_dataset:Listing", "--steps", "2"], "Minari cannot store the observations"),
         ([CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),

@@ -194,18 +194,17 @@ def to_yaml(config: Config) -> str:
 
 
 def _own_keys(values: Mapping[Any, Any], section: str = "") -> dict[str, Any]:
-    """A file's values without empty ones, under their own keys; YAML reads the keys `on` and `1` as other types."""
-    own = {}
+    """Translate a file's keys, without those that are empty; YAML reads the keys `on` and `1` as other types."""
+    keys = {}
     for name, value in values.items():
         name = name if isinstance(name, str) else short_repr(name)
         if (section, name) == ("rl", "rl_kwargs") and isinstance(value, dict):
-            own |= _own_keys(value, "rl_kwargs")
+            keys |= _own_keys(value, "rl_kwargs")
         elif value is not None:
             is_section = not section and name in SECTIONS and isinstance(value, dict)
-            own[ALIASES.get(name, name) if section == "reward" else name] = (
-                _own_keys(value, name) if is_section else value
-            )
-    return own
+            name = ALIASES.get(name, name) if section == "reward" else name
+            keys[name] = _own_keys(value, name) if is_section else value
+    return keys
 
 
 def _find_places(node: Any, key: Key, written: Key, places: dict[Key, tuple[int, str]]) -> Iterable[Problem]:
