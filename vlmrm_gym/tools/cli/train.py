@@ -82,14 +82,12 @@ def train(command: Train, arguments: list[str]) -> None:
     if resumed is None:
         with file.locating():
             check_key(config)
-    from vlmrm_gym.tools.train.run import plan_training
+    from vlmrm_gym.tools.train.run import plan_training, resume, start
 
     for name, text in plan_training(config).items():
         say(f"{name + ':':14}{text}")
     if command.dry_run:
         return
-    from vlmrm_gym.tools.train.run import resume, start
-
     folder = resumed or RunFolder(config.run_folder)
     try:
         with file.locating():
