@@ -176,7 +176,7 @@ def test_control_characters_do_not_reach_the_terminal(pictures, frames, capsys):
     assert not {"\x07", "\x1b", "\x9b"} & set(output.replace("\x1b[A", ""))  # tqdm's cursor
 
 
-@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")  # one is cut
+@pytest.mark.filterwarnings("ignore:The bundled model does not know")
 def test_texts_that_a_spreadsheet_would_compute_or_that_are_no_texts_are_escaped_in_the_table(pictures, frames):
     """Pictures of different sizes, without times, are scored as they are."""
     Image.fromarray(frames[2][:60]).save(pictures / "frame_10.png")

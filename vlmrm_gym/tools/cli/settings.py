@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -81,39 +82,31 @@ class RewardFlags(DeviceOption, CLIPFields):
             return self._rewards() if self.reward else self._prompts(task)
 
     def _rewards(self) -> dict[str, RewardSpec]:
-        options = {
-            one.name: (getattr(self, one.name), one.default) for one in fields(CLIPFields) if one.name != "prompt"
-        }
+        options = {one.name: (getattr(self, one.name), one.default) for one in fields(CLIPFields)}
+        del options["prompt"]
         given = {name: value for name, (value, default) in options.items() if value not in (default, (default,))}
-        return {
-            _label(one): resolve_reward(
-                *self._named(one, self.reward_kwargs), prompt=self.prompt or None, options=given
-            )
-            for one in self.reward
-        }
+        return {_label(one): self._resolve(one, given) for one in self.reward}
 
-    def _named(self, reward: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
-        """Turn a kind, or a file, into what `resolve_reward` takes as a reward and its keyword arguments."""
+    def _resolve(self, reward: Any, options: Mapping[str, Any]) -> RewardSpec:
+        """Make the specification of a `--reward`: also of a kind, or a file."""
+        kwargs = self.reward_kwargs
         if isinstance(reward, str) and reward in specification.KINDS and isinstance(kwargs or {}, Mapping):
-            return {"kind": reward, **(kwargs or {})}, None
-        if isinstance(reward, str) and reward.endswith(".json"):
-            return read_specification(Path(reward), trust_code=self.trust_code), kwargs
-        return reward, kwargs
+            reward, kwargs = {"kind": reward, **(kwargs or {})}, None
+        elif isinstance(reward, str) and reward.endswith(".json"):
+            reward = read_specification(Path(reward), trust_code=self.trust_code)
+        return resolve_reward(reward, kwargs, self.prompt or None, options)
 
     def _prompts(self, task: Task | None) -> dict[str, RewardSpec]:
         if self.reward_kwargs is not None:
             raise InputError("`reward_kwargs` needs a `reward` to pass them to. Received no reward.")
         prompts = self.prompt or (() if task is None or task.prompt is None else (task.prompt,))
-        baseline = self.baseline
-        if baseline is None and task is not None and any(self.alpha):
-            baseline = task.baseline
-        given, specs = {**self.settings(), "baseline": baseline}, {}
-        for model in self.model:
-            for prompt in prompts:
-                for alpha in self.alpha:
-                    more = [f"alpha {alpha}"] * (len(self.alpha) > 1) + [model] * (len(self.model) > 1)
-                    label = f"{prompt} ({', '.join(more)})" if more else prompt
-                    specs[label] = specification.CLIP(**{**given, "prompt": prompt, "alpha": alpha, "model": model})
+        given, specs = self.settings(), {}
+        if self.baseline is None and task is not None and any(self.alpha):
+            given["baseline"] = task.baseline
+        for model, prompt, alpha in product(self.model, prompts, self.alpha):
+            more = [f"alpha {alpha}"] * (len(self.alpha) > 1) + [model] * (len(self.model) > 1)
+            label = f"{prompt} ({', '.join(more)})" if more else prompt
+            specs[label] = specification.CLIP(**{**given, "prompt": prompt, "alpha": alpha, "model": model})
         return specs
 
 
