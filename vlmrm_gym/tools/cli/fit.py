@@ -21,7 +21,6 @@ from vlmrm_gym._util.files import atomic_write_text, output_folder
 from vlmrm_gym._util.validation import check_integer
 from vlmrm_gym.learning import AnswersFile, Record
 from vlmrm_gym.learning.answers import StoredPair
-from vlmrm_gym.learning.pairs import grade_differences
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.specification import check_names, to_mapping
@@ -141,7 +140,7 @@ def _fit(command: Fit) -> Preference:
         spec = replace(spec, head=str(head_file))
         head.save(head_file)
         _write(reward_file, {**to_mapping(spec), "head": head_file.name})  # beside it: the folder may be moved
-    say_answers(everything, dict(zip([pair.key for pair in pairs], grade_differences(pairs).tolist(), strict=True)))
+    say_answers(everything, pairs)
     say(
         f"On {figures['held_out']['answers']} of {len(records)} answers, which were held out: accuracy "
         f"{verdict.held_out_accuracy:.1%}, cross-entropy {verdict.held_out_loss:.3f} ({math.log(2):.3f}: chance)"
