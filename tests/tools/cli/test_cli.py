@@ -222,8 +222,7 @@ def test_tasks_lists_ids_prompts_and_pictures(tmp_path, capsys):
 
 def test_a_camera_of_pictures_that_is_no_yaml_is_refused_before_anything_is_made(tmp_path, capsys):
     output = refused(capsys, "tasks", "--pictures", tmp_path / "pictures", "--camera", "{azimuth: 90")
-    assert output.startswith("`camera` cannot be read: line 1: this is not valid YAML: expected")
-    assert output.endswith("Received '{azimuth: 90'.\n")
+    assert "Error parsing --camera: line 1: this is not valid YAML: expected" in " ".join(output.split())
     assert list(tmp_path.iterdir()) == []
 
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import minari
 import numpy as np
@@ -82,11 +81,12 @@ def test_a_run_whose_budget_is_used_up_goes_on_with_a_higher_one_and_has_no_key_
     assert "The budget of m is used up" in said
     main(["train", "--resume", str(tmp_path / "run"), "--reward-kwargs", json.dumps({**kwargs, "max_calls": 100})])
     assert server.requests == len(server.asked) > 6
+    assert (tmp_path / "run" / "metrics.csv").is_file()
     assert (tmp_path / "run" / "checkpoints" / "0000000080").is_dir()
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"The pole is upright." in written
     assert KEY.encode() not in written
-    assert KEY not in "".join([said, *capfd.readouterr()])
+    assert KEY not in said + "".join(capfd.readouterr())
 
 
 def test_a_file_that_names_a_server_elsewhere_needs_trust(tmp_path, monkeypatch, capsys):
@@ -161,7 +161,7 @@ def zero(frames):
 
 def start_labelling(server, dataset, folder, **settings):
     settings |= {"kind": "endpoint", "model": "m", "base_url": server.url, "concurrency": CONCURRENCY}
-    command = [str(Path(sys.executable).with_name("vlmrm-gym")), "label", str(dataset), "--pairs", str(PAIRS)]
+    command = [sys.executable, "-m", "vlmrm_gym.tools.cli", "label", str(dataset), "--pairs", str(PAIRS)]
     command += ["--labeler", json.dumps(settings), "--out", str(folder / "answers.db")]
     with (folder / "said.txt").open("a") as said:
         return subprocess.Popen(command, env=os.environ | {"OPENAI_API_KEY": KEY}, stdout=said, stderr=said)

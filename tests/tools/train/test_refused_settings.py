@@ -4,7 +4,7 @@ import re
 import time
 
 import pytest
-from commands import refused
+from commands import refused, write
 
 from vlmrm_gym.tools.cli.train import read_settings
 from vlmrm_gym.tools.train import run
@@ -83,12 +83,6 @@ def test_a_setting_that_cannot_be_used_is_refused(rows, tmp_path, capsys, monkey
         output = refused(capsys, "train", write(text, tmp_path), "--trust-code", "--base-path", tmp_path / "runs")
         assert re.search(rf"\n  {problem}", output), output
         assert not (tmp_path / "runs").exists()
-
-
-def write(text, tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
 
 
 def bomb(levels):
