@@ -1,25 +1,20 @@
-"""Scorer backends by name, and their devices. A new one is a file with `start`, see `scorer`, and a line here."""
+"""Scorer backends by name, and their devices. A new one is a file with `start`, see `scorer`, and its name here."""
 
 import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, ScorerOptions, Timeouts
 
-LOCAL = "local"
-"""The backend of `num_workers=0`: this process."""
-
-BACKENDS = {
-    LOCAL: "vlmrm_gym.scoring.local",
-    "process": "vlmrm_gym.scoring.process",
-    "ray": "vlmrm_gym.scoring.ray_backend",
-}
-"""Modules, imported on first use: Ray is optional."""
+Backend = Literal["process", "ray"]
+"""Where workers run."""
+MODULES: dict[Backend | Literal["local"], str] = {"local": "local", "process": "process", "ray": "ray_backend"}
+"""Modules of this folder, imported on first use: Ray is optional. `num_workers=0` is "local": this process."""
 
 
 def make_scoring_queue(
@@ -33,7 +28,7 @@ def make_scoring_queue(
     max_pending_bytes: int = sys.maxsize,
     timeouts: Timeouts | None = None,
     in_workers: bool = True,
-    backend: str = "process",
+    backend: Backend = "process",
     ray_options: Mapping[str, Any] | None = None,
 ) -> ScoringQueue:
     """Load models in this process or in workers, and wait until they are ready.
@@ -45,7 +40,7 @@ def make_scoring_queue(
     """
     if not in_workers:
         num_workers, devices = 0, None
-    started = importlib.import_module(BACKENDS[backend if num_workers else LOCAL]).start(
+    started = importlib.import_module(f"vlmrm_gym.scoring.{MODULES[backend if num_workers else 'local']}").start(
         ScorerOptions(
             make_encoder=make_encoder,
             make_renderer=make_renderer,

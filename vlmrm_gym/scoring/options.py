@@ -20,13 +20,13 @@ from vlmrm_gym._util.validation import check_flag, check_task_reward_weight, sho
 from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.rewards.clip import Check, CLIPFields, check_count, checked, integer, one_of, optional
 from vlmrm_gym.rewards.specification import resolve_reward
+from vlmrm_gym.scoring.backends import Backend
 from vlmrm_gym.scoring.scorer import Timeouts
 from vlmrm_gym.states import Quality
 
 Environment = TypeVar("Environment", bound=type[Any])
 Settings = Mapping[str, Any]
 Camera = Settings | str | int
-Backend = Literal["process", "ray"]
 ScoringMode = Literal["episode", "step"]
 
 
