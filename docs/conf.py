@@ -25,7 +25,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"  # not in signatures, which would be ten lines long
 autodoc_typehints_description_target = "documented"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
+autodoc_preserve_defaults = False  # Sphinx fails on signatures that are derived from fields
 python_maximum_signature_line_length = 80
 
 # Other packages' names cannot be resolved offline, and modules two levels down are internal.
