@@ -14,7 +14,7 @@ project = "vlmrm_gym"
 author = "the vlmrm_gym maintainers"
 version = release = vlmrm_gym.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_static"]
 default_role = "code"  # single backticks in docstrings
 
