@@ -20,8 +20,7 @@ from conftest import TASK_PROMPT
 import vlmrm_gym
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.sb3 import make_vec_env
-from vlmrm_gym.scoring.backends import MODULES
-from vlmrm_gym.scoring.options import FileOptions, ScoringOptions, option_fields, read_help
+from vlmrm_gym.scoring.options import BACKENDS, FileOptions, ScoringOptions, option_fields, read_help
 from vlmrm_gym.tools.train.config_file import read_config
 
 ROOT = Path(__file__).parents[1]
@@ -157,7 +156,7 @@ def test_every_option_is_declared_in_one_place():
 
 
 def test_backends_are_those_that_can_be_chosen():
-    with pytest.raises(ValueError, match="one of " + ", ".join(repr(name) for name in MODULES if name != "local")):
+    with pytest.raises(ValueError, match="one of " + ", ".join(repr(name) for name in BACKENDS if name != "local")):
         vector(prompt=TASK_PROMPT, backend="local")
 
 

@@ -26,6 +26,7 @@ ALLOWED = {
     "learning": LEAVES | {"tasks", "states", "rewards", "data"},
     "sb3": LEAVES | {"tasks", "states", "rewards", "data", "scoring", "envs", "learning"},
     "tools": LEAVES | {"tasks", "states", "rewards", "data", "scoring", "envs", "learning", "sb3"},
+    "__main__": {"tools"},
     "bundled_model": LEAVES | {"tasks", "states", "rewards", "data", "tools"},
     "painting": {"states"},
 }

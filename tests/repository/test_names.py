@@ -12,8 +12,6 @@ SHARED: set[str] = set()
 VAGUE = re.compile(r"(What|Those|As of|One's own)\b")
 """Beginnings that name nothing."""
 UNREAD = {
-    "rewards",
-    "scoring",
     "sb3",
     "learning/pairs.py",
     "tools/program/episodes.py",

@@ -79,7 +79,7 @@ def test_a_field_of_clip_is_added_in_one_file(tmp_path):
     file = tmp_path / "vlmrm_gym" / "rewards" / "clip.py"
     source = file.read_text()
     file.unlink()
-    last = "    batch_size: int | None = field("
+    last = "    alpha: float = field("
     new = '    sharpness: float = field(default=0.0, metadata={"check": _fraction})\n    """How sharp."""\n'
     assert source.count(last) == 1
     file.write_text(source.replace(last, new + last))

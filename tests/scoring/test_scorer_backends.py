@@ -26,7 +26,7 @@ from reward_models import (
 )
 
 import vlmrm_gym
-from vlmrm_gym.scoring import Timeouts, WorkerDied
+from vlmrm_gym.scoring import WorkerDied
 from vlmrm_gym.scoring.local import LocalScorer
 from vlmrm_gym.scoring.requests import transition_keys
 
@@ -53,7 +53,7 @@ def test_requests_of_any_size_are_scored_in_order(backend, rng):
         assert request.states is None
     assert queue.pending_bytes == 0
     numbers = np.arange(30)
-    np.testing.assert_array_equal(queue.rewards(frames_of(numbers)), 2 * numbers + 1)
+    np.testing.assert_array_equal(queue.features(frames_of(numbers))[:, 0, 0], 2 * numbers + 1)
     features = queue.features(frames_of(numbers))
     assert features.dtype == np.float32
     np.testing.assert_array_equal(features, np.stack([numbers, np.ones(30)], axis=1)[:, None])
@@ -183,7 +183,7 @@ def test_three_deaths_over_the_same_states_raise_the_end_of_the_log(tmp_path, wo
 
 def test_a_stopped_worker_is_replaced(worker_backend):
     """SIGSTOP: it neither ends nor answers."""
-    queue = start(SlowReward, 2, backend=worker_backend, timeouts=Timeouts(draw=1.5, encode=1.5))
+    queue = start(SlowReward, 2, backend=worker_backend, worker_timeouts={"draw": 1.5, "encode": 1.5})
     requests = [request_of(range(100 * i, 100 * i + 40)) for i in range(4)]
     for request in requests:
         queue.submit(request)
@@ -198,7 +198,11 @@ def test_a_stopped_worker_is_replaced(worker_backend):
 def test_a_worker_that_hangs_while_it_draws_is_replaced(tmp_path, worker_backend):
     mark = tmp_path / "mark"
     queue = start(
-        PixelReward, 1, backend=worker_backend, renderer=HangingFrames(mark), timeouts=Timeouts(draw=1.5, encode=1.5)
+        PixelReward,
+        1,
+        backend=worker_backend,
+        renderer=HangingFrames(mark),
+        worker_timeouts={"draw": 1.5, "encode": 1.5},
     )
     request = request_of(range(24))
     queue.submit(request)
@@ -208,7 +212,7 @@ def test_a_worker_that_hangs_while_it_draws_is_replaced(tmp_path, worker_backend
 
 
 def test_work_that_hangs_three_workers_and_loading_that_hangs_are_errors():
-    queue = start(HangingReward, 1, timeouts=Timeouts(encode=0.7))
+    queue = start(HangingReward, 1, worker_timeouts={"encode": 0.7})
     request = request_of([7])
     queue.submit(request)
     error = request.error()
@@ -217,7 +221,7 @@ def test_work_that_hangs_three_workers_and_loading_that_hangs_are_errors():
     assert "seven takes for ever" in str(error)
     queue.close()
     with pytest.raises(WorkerDied, match=r'for 1 seconds \(loading the model\).*worker_timeouts=\{"load": seconds\}'):
-        start(HangingLoad, 1, timeouts=Timeouts(load=1))
+        start(HangingLoad, 1, worker_timeouts={"load": 1})
 
 
 def test_closing_in_the_middle_of_work(backend):
@@ -259,7 +263,7 @@ def test_warnings_of_loading_and_of_scoring_arrive_once(worker_backend):
         queue = start(WarningReward, 2, backend=worker_backend)
     assert len(caught) == 1
     with pytest.warns(UserWarning, match="seven is odd") as caught:
-        queue.rewards(frames_of([7] * 40))
+        queue.features(frames_of([7] * 40))
     assert len(caught) == 1
     queue.close()
 

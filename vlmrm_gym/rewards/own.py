@@ -1,4 +1,4 @@
-"""What users pass as a reward: any callable as a `RewardModel`, and specifications of it, by name or by value."""
+"""Rewards that users pass: any callable as a `RewardModel`, and specifications of it, by name or by value."""
 
 import difflib
 import importlib

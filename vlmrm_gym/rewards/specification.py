@@ -34,7 +34,7 @@ Files may name all of which `names_code` is False without --trust-code: no other
 
 
 def names_code(kind: object, values: Mapping[str, Any]) -> bool:
-    """Whether a specification of this kind with these fields runs code that they name, and that is not isolated."""
+    """Tell whether a reward of this kind with these fields runs code that they name, and that is not isolated."""
     return kind == "import" or (isinstance(kind, str) and ":" in kind) or values.get("isolate", True) is not True
 
 
@@ -43,7 +43,7 @@ SERVER = f"a server that pictures and a key would be sent to, or has a `request`
 
 
 def names_server(kind: object, values: Mapping[str, Any]) -> bool:
-    """Whether a reward or labeler of this kind with these fields sends pictures, and a key, where its fields say.
+    """Tell whether a reward or labeler of this kind with these fields sends pictures, and a key, where its fields say.
 
     A server on this machine is free, and so is OpenAI's with its own key; but not fields of `request` that spend the
     key on something else.
@@ -103,7 +103,7 @@ def resolve_reward(
 
 
 def _is_kind(found: Any) -> TypeGuard[type[RewardSpec]]:
-    """Whether a value is a class of specifications."""
+    """Tell whether a value is a class of specifications."""
     return isinstance(found, type) and issubclass(found, RewardSpec)
 
 
@@ -183,7 +183,7 @@ def _find_kind(kind: object) -> type[Any]:
 
 
 def recorded(reward: Any) -> Any:
-    """What the spec of an environment keeps of its `reward`.
+    """The `reward` that the spec of an environment keeps.
 
     Gymnasium deep-copies it, and writes `dataclasses.asdict` of it as JSON, which names no class. So a kind of one's
     own is kept as its mapping form, or, if it has none, as an object that is its own copy.

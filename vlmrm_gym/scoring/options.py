@@ -7,6 +7,7 @@ and from those of `CLIP`. Imports no torch.
 
 import ast
 import inspect
+import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -16,18 +17,25 @@ from inspect import Parameter
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, cast, get_type_hints
 
-from vlmrm_gym._util.validation import check_flag, check_task_reward_weight, short_repr
+from vlmrm_gym._util.validation import check_flag, check_task_reward_weight, is_number, short_repr
 from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.rewards.clip import Check, CLIPFields, check_count, checked, integer, one_of, optional
 from vlmrm_gym.rewards.specification import resolve_reward
-from vlmrm_gym.scoring.backends import Backend
-from vlmrm_gym.scoring.scorer import Timeouts
 from vlmrm_gym.states import Quality
 
 Environment = TypeVar("Environment", bound=type[Any])
 Settings = Mapping[str, Any]
 Camera = Settings | str | int
 ScoringMode = Literal["episode", "step"]
+Backend = Literal["process", "ray"]
+BACKENDS: Mapping[Backend | Literal["local"], str] = {
+    "local": "vlmrm_gym.scoring.local",
+    "process": "vlmrm_gym.scoring.process",
+    "ray": "vlmrm_gym.scoring.ray_backend",
+}
+"""Modules, imported on first use: Ray is optional. `num_workers=0` is "local": this process."""
+TIMEOUTS: Mapping[str, float | None] = {"load": 3600.0, "draw": 300.0, "encode": 900.0, "schedule": 600.0}
+"""Default `worker_timeouts`, in seconds."""
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -53,7 +61,12 @@ def _ray_options(name: str, value: Any) -> Mapping[str, Any]:
 
 
 def _timeouts(name: str, value: Any) -> Mapping[str, float | None]:
-    Timeouts.of(value)
+    rule = f"`{name}` must be a mapping of {', '.join(map(repr, TIMEOUTS))} to seconds above 0 or None"
+    if not isinstance(value, Mapping) or not value.keys() <= TIMEOUTS.keys():
+        raise ValueError(f"{rule}. Received {short_repr(value)}.")
+    for stage, seconds in value.items():
+        if seconds is not None and (not is_number(seconds) or not 0 < seconds < math.inf):
+            raise ValueError(f"{rule}. Received {short_repr(seconds)} for {short_repr(stage)}.")
     return value
 
 
@@ -192,15 +205,17 @@ class ScoringOptions(FileOptions):
         options, others = cls(**own), [*known, *["autoreset_mode"] * vector]
         reward = resolve_reward(options.reward, options.reward_kwargs, keywords.get("prompt"), clip, others)
         options = replace(options, reward=reward, reward_kwargs=None)
+        if not reward.in_workers:
+            options = replace(options, num_workers=0, devices=None)
         if vector and reward.learns:
             log = EpisodeLog(2**30) if options.episode_log is None else options.episode_log
             options = replace(options, return_features=True, episode_log=log)
         return options
 
     @property
-    def timeouts(self) -> Timeouts:
-        """The limits for workers."""
-        return Timeouts.of(self.worker_timeouts)
+    def timeouts(self) -> Mapping[str, float | None]:
+        """The limits for workers, in seconds; None: no limit."""
+        return {**TIMEOUTS, **(self.worker_timeouts or {})}
 
 
 def option_fields(*, vector: bool) -> list[Field[Any]]:

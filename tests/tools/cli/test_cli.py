@@ -44,7 +44,7 @@ def config(tmp_path):
 
 def begin(*arguments):
     """Start the command in a new process."""
-    command = [sys.executable, "-m", "vlmrm_gym.tools.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "vlmrm_gym", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -64,7 +64,7 @@ def learned(folder):
 @pytest.mark.slow
 def test_tracking_mirrors_tensorboard(config, tmp_path):
     environment = {**os.environ, "WANDB_MODE": "offline"}
-    command = [sys.executable, "-m", "vlmrm_gym.tools.cli", "train", str(config), "--run-name", "tracked", "--track"]
+    command = [sys.executable, "-m", "vlmrm_gym", "train", str(config), "--run-name", "tracked", "--track"]
     done = subprocess.run([*command, "--rl.n-steps", "200"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (sent,) = (tmp_path / "runs" / "tracked" / "wandb").glob("offline-run-*/run-*.wandb")

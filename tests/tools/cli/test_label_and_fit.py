@@ -11,6 +11,7 @@ from PIL import Image
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.learning import AnswersFile, GroundTruthLabeler
 from vlmrm_gym.rewards import PreferenceHead, from_mapping
+from vlmrm_gym.rewards.clip import EncoderFields
 from vlmrm_gym.rewards.preference_model import HeadReward
 from vlmrm_gym.tools.cli import main
 from vlmrm_gym.tools.cli.dataset import record_dataset
@@ -115,7 +116,7 @@ def test_other_commands_take_the_reward_from_a_folder_that_was_moved(upright, tm
 
 
 def test_a_head_of_other_views_ends_with_a_sentence(tmp_path):
-    model = HeadReward("tiny", device="cpu")
+    model = HeadReward(EncoderFields(model="tiny"), device="cpu")
     PreferenceHead((2, model.feature_size), fingerprint=model.fingerprint).save(tmp_path / "two.safetensors")
     (tmp_path / "reward.json").write_text('{"kind": "preference", "head": "two.safetensors"}')
     said = r"`head` must be of as many views as there are cameras, 1\. Received a head of 2"

@@ -99,7 +99,7 @@ class Program(RewardSpec):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name of the program in messages."""
         return self.path or "reward"
 
     @property
@@ -149,7 +149,7 @@ class Program(RewardSpec):
         return reward
 
     def _is_verified(self) -> bool:
-        """Whether a record beside its file says that this very program was verified."""
+        """Tell whether a record beside its file says that this very program was verified."""
         try:
             values = None if self.path is None else read_json(record_file(self.path))
         except InputError:
