@@ -1,8 +1,8 @@
 """The protocol of scorer backends: keyed states in, features out.
 
-A backend is a file with a function `start(MakeEncoder, MakeRenderer, ScoringOptions) -> StartedScorers`, and its name in
-`options.py`.
-`ScoringQueue` forms batches, bounds memory and delivers features; a backend only works on batches, in order.
+A backend is a file with a function `start(MakeEncoder, MakeRenderer, ScoringOptions) -> StartedScorers`, and its name
+in `options.py`. `ScoringQueue` forms batches, bounds memory and delivers features; a backend only works on batches, in
+order.
 """
 
 from collections.abc import Callable, Sequence
