@@ -14,7 +14,7 @@ project = "vlmrm_gym"
 author = "the vlmrm_gym maintainers"
 version = release = vlmrm_gym.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_static"]
 default_role = "code"  # single backticks in docstrings
 
@@ -25,7 +25,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"  # not in signatures, which would be ten lines long
 autodoc_typehints_description_target = "documented"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
+autodoc_preserve_defaults = False  # Sphinx fails on signatures that are derived from fields
 python_maximum_signature_line_length = 80
 
 # Other packages' names cannot be resolved offline, and modules two levels down are internal.

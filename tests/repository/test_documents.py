@@ -5,6 +5,7 @@ that cannot run here stands why: `<!-- not run: needs a download -->`. It is com
 """
 
 import ast
+import pkgutil
 import re
 import runpy
 import shlex
@@ -104,6 +105,16 @@ def test_flags_exist(monkeypatch, capsys):
         with pytest.raises(SystemExit):
             run()
         assert passed <= set(re.findall(r"--[a-z][a-z0-9.-]*", capsys.readouterr().out)), program
+
+
+def test_names_and_files_of_the_package_exist():
+    """Dotted names of ours, and paths of our files, in all documents but those of the past."""
+    for path in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]:
+        text = path.read_text()
+        for name in set(re.findall(r"\bvlmrm_gym(?:\.[A-Za-z]\w*)+", text)):
+            assert pkgutil.resolve_name(name) is not None, f"{path.relative_to(ROOT)}: {name}"
+        for file in re.findall(r"\b(?:vlmrm_gym|tests|examples|benchmarks|bundled_model)/[\w/]+\.\w+", text):
+            assert (ROOT / file).exists(), f"{path.relative_to(ROOT)}: {file}"
 
 
 def test_quoted_messages_and_keys_of_infos_and_tags_are_in_the_source():

@@ -7,13 +7,14 @@ import sys
 import types
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import dqn_cartpole
+import furl
 import preference_sac
+import pytest
 import sac_continuous
 import sb3_sac
+
+from vlmrm_gym.tasks import CART_POLE_TRAINING, HUMANOID_TRAINING, MOUNTAIN_CAR_TRAINING
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,6 +51,34 @@ def test_weights_and_biases_is_started_before_the_events_that_it_mirrors(example
         example.main(example.Args(runs_folder=tmp_path, track=True))
     ((options, files),) = started
     assert (options["sync_tensorboard"], options["config"]["seed"], files) == (True, 1, [])
+
+
+@pytest.mark.parametrize(
+    ("args", "training", "shared"),
+    [
+        (dqn_cartpole.Args(), CART_POLE_TRAINING, "gamma exploration_fraction"),
+        (furl.Args(), MOUNTAIN_CAR_TRAINING, "gamma learning_starts"),
+        (preference_sac.Args(), MOUNTAIN_CAR_TRAINING, "learning_starts"),
+        (sac_continuous.default_args("VLMRM/MountainCarContinuous-v0"), MOUNTAIN_CAR_TRAINING, "gamma"),
+        (sac_continuous.default_args("VLMRM/Humanoid-kneel-v0"), HUMANOID_TRAINING, "gamma"),
+    ],
+    ids=lambda value: type(value).__module__ if hasattr(value, "num_envs") else "",
+)
+def test_settings_of_single_files_are_those_of_the_training_command(args, training, shared):
+    """They are the settings that `benchmarks/RESULTS.md` names; those that are not `shared` have their own reasons."""
+    for name in ("batch_size", "learning_rate", *shared.split()):
+        assert getattr(args, name) == training[name]
+    assert args.num_envs == training["n_envs_per_worker"]
+    assert args.updates_per_step == training["gradient_steps"] / training["n_envs_per_worker"]
+    if args.__class__ is dqn_cartpole.Args:
+        assert args.end_e == training["exploration_final_eps"]
+        return
+    assert args.total_timesteps == training["n_steps"]
+    assert [args.hidden] * 2 == training["policy_kwargs"]["net_arch"]
+    if args.__class__ is not furl.Args:
+        assert args.exploration_hold == training.get("action_noise", {}).get("hold", 1)
+    if args.__class__ is sac_continuous.Args:
+        assert args.learning_starts == 4_800
 
 
 @pytest.mark.filterwarnings("ignore:rich is experimental")

@@ -11,8 +11,7 @@ SHARED: set[str] = set()
 """Names that two classes may have."""
 VAGUE = re.compile(r"(What|Those|As of|One's own)\b")
 """Beginnings that name nothing."""
-UNREAD = {
-}
+UNREAD = {}
 """Files and rooms whose sentences are not checked yet."""
 
 

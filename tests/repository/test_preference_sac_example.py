@@ -1,20 +1,15 @@
 """examples/preference_sac.py collects, asks, fits, relabels and learns, and leaves what it promises."""
 
 import json
-import sys
-from pathlib import Path
 
 import imageio.v3 as iio
 import numpy as np
+import preference_sac
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-import preference_sac
-
 from vlmrm_gym.learning import AnswersFile, GroundTruthLabeler
-from vlmrm_gym.tasks import MOUNTAIN_CAR_TRAINING
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -133,13 +128,3 @@ def test_a_run_is_resumed_with_its_own_settings_only_or_lengthened(tmp_path):
     assert json.loads((folder / "result.json").read_text())["timesteps"] == 250
     with pytest.raises(ValueError, match="`resume` must be the folder of a run"):
         preference_sac.main(short(tmp_path, resume=tmp_path))
-
-
-def test_settings_but_horizon_and_noise_are_those_of_the_training_command():
-    args, rl = preference_sac.Args(), MOUNTAIN_CAR_TRAINING
-    assert (args.total_timesteps, args.num_envs) == (rl["n_steps"], rl["n_envs_per_worker"])
-    for name in ("batch_size", "learning_rate", "learning_starts"):
-        assert getattr(args, name) == rl[name]
-    assert [args.hidden] * 2 == rl["policy_kwargs"]["net_arch"]
-    assert args.updates_per_step == rl["gradient_steps"] / rl["n_envs_per_worker"]
-    assert args.exploration_hold == rl["action_noise"]["hold"]

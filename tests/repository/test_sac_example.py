@@ -7,18 +7,14 @@ import shutil
 import sys
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import imageio.v3 as iio
 import pytest
+import sac_continuous
 import torch
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-import sac_continuous
-
 from vlmrm_gym.data.replay import Batch
-from vlmrm_gym.tasks import HUMANOID_TRAINING, MOUNTAIN_CAR_TRAINING
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -207,19 +203,6 @@ def test_losses_are_one_graph_for_a_gpu_and_train_the_q_functions_by_their_own_l
     actor_loss.backward()
     assert all(parameter.grad is None for parameter in agent.qf.parameters())
     assert all(parameter.grad is not None for parameter in agent.actor.parameters())
-
-
-def test_settings_are_those_of_the_training_command():
-    """All but `learning_starts`. They are the settings that `benchmarks/RESULTS.md` names."""
-    for env_id, training in (("VLMRM/Humanoid-kneel-v0", HUMANOID_TRAINING), (MOUNTAIN_CAR, MOUNTAIN_CAR_TRAINING)):
-        args = sac_continuous.default_args(env_id)
-        assert (args.total_timesteps, args.num_envs) == (training["n_steps"], training["n_envs_per_worker"])
-        for name in ("gamma", "batch_size", "learning_rate"):
-            assert getattr(args, name) == training[name]
-        assert [args.hidden] * 2 == training["policy_kwargs"]["net_arch"]
-        assert args.updates_per_step == training["gradient_steps"] / training["n_envs_per_worker"]
-        assert args.exploration_hold == training.get("action_noise", {}).get("hold", 1)
-        assert args.learning_starts == 4_800
 
 
 def test_only_training_episodes_start_near_the_goal_and_it_does_not_learn_before_they_have_been_scored(
