@@ -69,9 +69,9 @@ def check_folder(folder: Path, *, overwrite: bool = True, name: str = "out") -> 
         raise InputError(f"The folder {folder} exists. Pass --overwrite to replace its results, or another --{name}.")
 
 
-def make_folder(folder: Path, *, name: str = "out") -> None:
-    """Make a folder, if there is none. An InputError if it is a file, or files cannot be written to it."""
-    check_folder(folder, name=name)
+def make_folder(folder: Path, *, overwrite: bool = True, name: str = "out") -> None:
+    """Make a folder, if there is none; see `check_folder`. An InputError if files cannot be written to it."""
+    check_folder(folder, overwrite=overwrite, name=name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
@@ -85,8 +85,7 @@ def make_folder(folder: Path, *, name: str = "out") -> None:
 @contextmanager
 def output_folder(folder: Path, *, overwrite: bool) -> Iterator[Path]:
     """Make the folder of a command's results, see `check_folder`. If the command fails, an empty one is removed."""
-    check_folder(folder, overwrite=overwrite)
-    make_folder(folder)
+    make_folder(folder, overwrite=overwrite)
     try:
         yield folder
     except BaseException:
