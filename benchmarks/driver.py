@@ -45,6 +45,7 @@ from stubs import Blank, BuiltBy, DrawOnly, FreeEnvs, same_size
 
 import vlmrm_gym
 from vlmrm_gym.scoring import Request, make_scoring_queue
+from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.state_encoder import build_encoder
 from vlmrm_gym.states import States
 
@@ -119,11 +120,7 @@ class QueueLoad:
         self._queue = make_scoring_queue(
             partial(build_encoder, partial(make_draw_only, args.batch_size), 1),
             lambda render_size: Blank(),
-            backend=backend,
-            num_workers=args.num_workers,
-            devices=None,
-            device="cpu",
-            max_pending_bytes=2**30,
+            ScoringOptions(backend=backend, num_workers=args.num_workers, device="cpu"),
         )
         self._states, self._keys = States(np.random.default_rng(0).normal(size=(EPISODE, 24))), np.arange(EPISODE)
 

@@ -18,6 +18,7 @@ from stubs import BuiltBy, DrawOnly, ReadyFrames, drawn_at_height
 import vlmrm_gym
 from vlmrm_gym.rewards.clip import Precision
 from vlmrm_gym.scoring import Request, make_scoring_queue
+from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.state_encoder import build_encoder
 from vlmrm_gym.states import States, VectorCapture
 from vlmrm_gym.tasks import REGISTERED, Task
@@ -180,11 +181,7 @@ def states_ready(args: Args, stand_in: MakeReward, workers: int, score: bool) ->
     queue = make_scoring_queue(
         partial(build_encoder, build, getattr(renderer, "num_views", 1)),
         lambda _: ReadyFrames(renderer) if score else renderer,
-        num_workers=workers,
-        devices=None,
-        device=args.device,
-        max_pending_bytes=2**30,
-        **backend_of(args, workers),
+        ScoringOptions(num_workers=workers, device=args.device, **backend_of(args, workers)),
     )
     batches = np.resize(states, (max(1, workers) * queue.batch_size, *states.shape[1:]))
 

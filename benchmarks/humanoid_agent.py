@@ -19,8 +19,9 @@ import tyro
 
 import vlmrm_gym
 from vlmrm_gym.data.metrics import auc
+from vlmrm_gym.states.cameras import PAPER_CAMERA
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
-from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA, humanoid_success
+from vlmrm_gym.tasks import HUMANOID_PROMPTS, humanoid_success
 from vlmrm_gym.tasks.humanoid import textured_model
 from vlmrm_gym.tasks.humanoid_body import Body, plain_model
 from vlmrm_gym.tasks.humanoid_poses import TASK_POSES, pose

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import vlmrm_gym  # CLIPReward is looked up lazily: the environments' processes need no torch
 from vlmrm_gym._util.validation import check_positive_integer
-from vlmrm_gym.tasks import PAPER_CAMERA
+from vlmrm_gym.states.cameras import PAPER_CAMERA
 from vlmrm_gym.tasks.humanoid import Humanoid
 
 SIZE = 480

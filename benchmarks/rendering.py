@@ -18,9 +18,10 @@ from tqdm import tqdm
 
 from vlmrm_gym import CLIPReward
 from vlmrm_gym.states import Renderer
+from vlmrm_gym.states.cameras import PAPER_CAMERA
 from vlmrm_gym.states.classic_control import CartPoleRenderer, MountainCarRenderer
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
-from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA
+from vlmrm_gym.tasks import HUMANOID_PROMPTS
 from vlmrm_gym.tasks.humanoid import textured_model
 from vlmrm_gym.tasks.humanoid_body import plain_model
 

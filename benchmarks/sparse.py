@@ -79,7 +79,11 @@ def measure(args: Args) -> Iterator[tuple[str, list[tuple[float, float, float]]]
     """For each task and behaviour: its name with the rewards' deviation, and the figures of each setting."""
     camera = {} if args.camera is None else {"camera": args.camera}
     for task_id in tqdm(args.tasks, unit="task"):
-        options: dict[str, Any] = {"model": args.model, **(camera if "Humanoid" in task_id else {})}
+        options: dict[str, Any] = {
+            "model": args.model,
+            "return_features": True,
+            **(camera if "Humanoid" in task_id else {}),
+        }
         envs: Any = gym.make_vec(task_id, 1, **options)
         with closing(make_unscored_env(task_id, None)) as env, closing(envs):
             view = StateView(env, options.get("camera"))
@@ -87,7 +91,7 @@ def measure(args: Args) -> Iterator[tuple[str, list[tuple[float, float, float]]]
                 played = []
                 for seed in range(args.seed, args.seed + args.episodes):
                     rollout = play(env, view, policy(seed), seed=seed, steps=1_000)
-                    played.append((rollout, envs.scorer.rewards(rollout.states)))
+                    played.append((rollout, envs.head(envs.scorer.features(rollout.states))))
                 always = np.concatenate([rewards for _, rewards in played])
                 figures = []
                 for sparse in SETTINGS.values():

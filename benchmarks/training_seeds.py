@@ -86,7 +86,7 @@ def train(seed: int, args: Args) -> dict[str, Any]:
     started = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     if args.what.endswith("-sb3"):
-        cli, run = [sys.executable, "-m", "vlmrm_gym.tools.cli"], folder / f"run-{int(time.time())}"
+        cli, run = [sys.executable, "-m", "vlmrm_gym"], folder / f"run-{int(time.time())}"
         steps = [] if args.total_timesteps is None else ["--rl.n-steps", str(args.total_timesteps)]
         where = ["--base-path", str(folder), "--run-name", run.name]
         options = ["--logging.video-freq", "0", *where, *steps, *shlex.split(args.options)]

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
+from vlmrm_gym.states.cameras import PAPER_CAMERA
 from vlmrm_gym.states.classic_control import MountainCarRenderer
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
-from vlmrm_gym.tasks import PAPER_CAMERA
 from vlmrm_gym.tasks.humanoid import textured_model
 from vlmrm_gym.tasks.humanoid_body import plain_model
 from vlmrm_gym.tasks.humanoid_poses import ARMS, LEGS, TASK_POSES, pose

@@ -271,7 +271,7 @@ SAC = (
     f"--device {DEVICE} --runs-folder FOLDER"
 )
 TRAIN = (
-    "-m vlmrm_gym.tools.cli train --env-name VLMRM/CartPole-v1 --run-name run --rl.n-steps 40 --rl.episode-length 10 "
+    "-m vlmrm_gym train --env-name VLMRM/CartPole-v1 --run-name run --rl.n-steps 40 --rl.episode-length 10 "
     "--rl.n-envs-per-worker 1 --rl.learning-starts 20 --logging.video-freq 0 --logging.checkpoint-freq 20 "
     f"--reward.device {DEVICE} --rl.device {DEVICE} --base-path FOLDER"
 )
@@ -281,7 +281,7 @@ TRAIN = (
     ("command", "resume"),
     [
         (SAC, "examples/sac_continuous.py --total-timesteps 600 --resume RUN"),
-        (TRAIN, "-m vlmrm_gym.tools.cli train --rl.n-steps 60 --resume RUN"),
+        (TRAIN, "-m vlmrm_gym train --rl.n-steps 60 --resume RUN"),
     ],
     ids=["single file", "command"],
 )

@@ -5,7 +5,6 @@ import inspect
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -14,13 +13,14 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 from bad_options import BAD, passed
+from changed_package import change_package
 from conftest import TASK_PROMPT
 
 import vlmrm_gym
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.sb3 import make_vec_env
-from vlmrm_gym.scoring.backends import BACKENDS, LOCAL
-from vlmrm_gym.scoring.options import FileOptions, ScoringOptions, option_fields, read_help
+from vlmrm_gym.scoring.backends import MODULES
+from vlmrm_gym.scoring.options import TIMEOUTS, FileOptions, ScoringOptions, option_fields, read_help
 from vlmrm_gym.tools.train.config_file import read_config
 
 ROOT = Path(__file__).parents[1]
@@ -75,6 +75,15 @@ def test_a_bad_value_is_refused_in_the_same_words_in_files(name):
     text = ".nan" if value != value else json.dumps(value)
     (problem,) = read_config(f"reward:\n  {name}: {text}\n", "config.yaml").problems
     assert problem.message.startswith(f"`reward.{name}` {words}")
+
+
+def test_timeouts_are_a_mapping_of_known_names_and_options_of_ray_are_for_ray():
+    for wrong in (3, {"draw": float("nan")}, {"score": 1}):
+        with pytest.raises(ValueError, match="`worker_timeouts` must be a mapping of 'load', 'draw'"):
+            ScoringOptions(worker_timeouts=wrong)
+    with pytest.raises(ValueError, match='`ray_options` needs backend="ray"'):
+        ScoringOptions(ray_options={})
+    assert ScoringOptions(worker_timeouts={"draw": None}).timeouts == {**TIMEOUTS, "draw": None}
 
 
 @pytest.mark.parametrize("name", sorted(FOR_VECTORS - {"autoreset_mode"}))
@@ -168,13 +177,13 @@ def test_every_option_is_declared_in_one_place():
 
 
 def test_backends_are_those_that_can_be_chosen():
-    with pytest.raises(ValueError, match="one of " + ", ".join(repr(name) for name in BACKENDS if name != LOCAL)):
-        vector(prompt=TASK_PROMPT, backend=LOCAL)
+    with pytest.raises(ValueError, match="one of " + ", ".join(repr(name) for name in MODULES if name != "local")):
+        vector(prompt=TASK_PROMPT, backend="local")
 
 
-FIELD = '''
-    brightness: int = field(default=1, metadata=_has(integer(1, 9)))
-    """How bright a scene is."""'''
+FIELD = '''    brightness: int = field(default=1, metadata=_has(integer(1, 9)))
+    """How bright a scene is."""
+'''
 VISIT = """
 import contextlib, io, inspect
 from functools import partial
@@ -226,14 +235,7 @@ print("found at every door")
 
 def test_a_field_that_is_added_is_found_at_every_door(tmp_path):
     """In a copy of the package, in which one file differs by one field."""
-    package = tmp_path / "vlmrm_gym"
-    shutil.copytree(ROOT / "vlmrm_gym", package, copy_function=os.symlink, ignore=shutil.ignore_patterns("__pycache__"))
-    file = package / "scoring" / "options.py"
-    file.unlink()
-    source = (ROOT / "vlmrm_gym" / "scoring" / "options.py").read_text()
-    before = '"""The options that files and flags can say, too."""\n'
-    assert source.count(before) == 1
-    file.write_text(source.replace(before, before + FIELD))
+    change_package(tmp_path, "scoring/options.py", '    quality: Quality = field(default="fast"', FIELD)
     paths = os.pathsep.join(map(str, (tmp_path, ROOT / "tests", ROOT / "tests" / "helpers")))
     command = [sys.executable, "-W", "ignore", "-c", VISIT]
     done = subprocess.run(

@@ -9,7 +9,7 @@ Importing this package only registers the IDs. torch and the models are imported
 from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym._util import __version__
-from vlmrm_gym.tasks import TASKS, register, register_hints
+from vlmrm_gym.tasks import TASKS, register
 
 if TYPE_CHECKING:
     from vlmrm_gym._util.errors import InputError
@@ -50,7 +50,6 @@ __all__ = [
 
 for _task in TASKS:
     register(_task)
-register_hints()
 
 _LAZY = {
     "_util.errors": ("InputError",),

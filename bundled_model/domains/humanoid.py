@@ -10,8 +10,8 @@ from bundled_model.domain import SCENE_SIMILARITY, Attributes, Domain
 from bundled_model.domains.humanoid_states import sample_states
 from bundled_model.grammar import expand, merge_grammars, read_grammar
 from vlmrm_gym.states import Quality
+from vlmrm_gym.states.cameras import PAPER_CAMERA
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
-from vlmrm_gym.tasks import PAPER_CAMERA
 from vlmrm_gym.tasks import humanoid_success as criteria
 from vlmrm_gym.tasks.humanoid import textured_model
 from vlmrm_gym.tasks.humanoid_body import SIDES, Body, Numbers, plain_model

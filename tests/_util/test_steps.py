@@ -61,30 +61,33 @@ def test_a_vector_must_say_when_it_resets(door):
 
 
 def test_modes_that_are_unknown_or_contradict_each_other_are_refused_and_others_are_paid_right():
-    unknown = (
-        r"`metadata\[\"autoreset_mode\"\]` must be one of 'NextStep', 'SameStep', 'Disabled'. Received 'same_step'"
-    )
-    with pytest.raises(ValueError, match=unknown):
-        scored(CountingVector(declares="same_step"))
-    with pytest.raises(
-        ValueError, match=r"`autoreset_mode` cannot change .*Received 'SameStep', but .* has 'NextStep'"
+    for declared, options, words in (
+        ("same_step", {}, r"`metadata\[\"autoreset_mode\"\]` must be one of 'NextStep', .* Received 'same_step'"),
+        ("NextStep", {"autoreset_mode": "SameStep"}, "`autoreset_mode` cannot change .*'SameStep', but .* 'NextStep'"),
     ):
-        scored(CountingVector(declares="NextStep"), autoreset_mode="SameStep")
+        with pytest.raises(ValueError, match=words):
+            scored(CountingVector(declares=declared), **options)
     envs = scored(CountingVector(), autoreset_mode="NextStep")
     assert envs.metadata["autoreset_mode"] is NEXT_STEP
     assert rewards_of(envs, 12) == [1, 2, 3, 4, 5] * 2
 
 
-@pytest.mark.parametrize(
-    ("said", "declares"), [("final_obs", NEXT_STEP), ("final_info", "Disabled"), ("final_observation", NEXT_STEP)]
-)
-def test_last_observations_contradict_other_modes_than_same_step(said, declares):
-    """Contract 1: an environment that resets at once and says so is not taken for another."""
-    envs = scored(CountingVector(resets=SAME_STEP, declares=declares, says=[said]))
+CONTRADICTIONS = {
+    "final_obs": ({"declares": NEXT_STEP, "says": ["final_obs"]}, 4, "infos with `final_obs`"),
+    "final_info": ({"declares": "Disabled", "says": ["final_info"]}, 4, "infos with `final_info`"),
+    "as of 0.29": ({"declares": NEXT_STEP, "says": ["final_observation"]}, 4, "infos with `final_observation`"),
+    "an end": ({"length": 1, "declares": NEXT_STEP, "says": ()}, 1, r"an end of environments \[0\] in a step that"),
+}
+
+
+@pytest.mark.parametrize(("says", "steps", "received"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_an_environment_that_resets_at_once_is_not_taken_for_another(says, steps, received):
+    """Contract 1: last observations, and an end in the step that only resets, contradict other modes than same-step."""
+    envs = scored(CountingVector(resets=SAME_STEP, **says))
     envs.reset(seed=0)
-    for _ in range(4):
+    for _ in range(steps):
         envs.step(zeros(envs))
-    with pytest.raises(ValueError, match=rf"`env` must reset its environments when its .* infos with `{said}`"):
+    with pytest.raises(ValueError, match=rf"`env` must reset its environments when its .* Received {received}"):
         envs.step(zeros(envs))
 
 
@@ -98,14 +101,6 @@ def test_masks_say_whether_a_last_observation_is_there():
             return *results, {**infos, "final_obs": nothing, "_final_obs": np.full(self.num_envs, False)}
 
     assert rewards_of(scored(Empty(declares="NextStep")), 12) == [1, 2, 3, 4, 5] * 2
-
-
-def test_an_end_in_the_step_that_only_resets_contradicts_next_step():
-    envs = scored(CountingVector(length=1, resets=SAME_STEP, declares=NEXT_STEP, says=()))
-    envs.reset(seed=0)
-    envs.step(zeros(envs))
-    with pytest.raises(ValueError, match=r"Received an end of environments \[0\] in a step that only resets them"):
-        envs.step(zeros(envs))
 
 
 def test_an_ended_environment_that_nothing_resets_is_not_stepped():

@@ -169,6 +169,9 @@ CHANGED = [
     (data_with("episode_0", h5py.ExternalLink("pipe", "/")), "must have no links"),
     (scenes_with({}, count=9), "has 9 scenes of 4 states"),
     (scenes_with({"mesh_vertadr": np.array([10**9])}), "a scene cannot change 'mesh_vertadr'"),
+    (scenes_with({"mesh_vertadr": np.array([1e9])}), "a scene cannot change 'mesh_vertadr'"),
+    (scenes_with({"mat_texid": np.array([200], dtype=np.uint8)}), "a scene cannot change 'mat_texid'"),
+    (scenes_with({"vis.quality.shadowsize": 10**6}), "a scene cannot change 'vis.quality.shadowsize'"),
     (scenes_with({}, frame=np.zeros((2, 2, 3))), "a captured frame must be uint8"),
 ]
 

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from conftest import TASK_PROMPT
-from counting_env import Counting
+from counting_env import Counting, take
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 
 import vlmrm_gym
@@ -23,12 +23,6 @@ def make(env, prompt=None, **kwargs):
 
 def zeros(envs):
     return np.zeros(envs.num_envs, dtype=int)
-
-
-def take(received, infos):
-    """Add the rewards that have arrived to those of each environment."""
-    for own, rewards in zip(received, infos["vlm_rewards"], strict=True):
-        own += [] if rewards is None else rewards.tolist()
 
 
 def test_with_overlap_an_episode_is_scored_before_the_next_one_ends_and_pending_states_are_bounded():

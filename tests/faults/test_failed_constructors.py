@@ -31,14 +31,14 @@ class BrokenReward:
         raise ArithmeticError("this reward cannot be made")
 
 
-class BrokenSizeReward:
+class BrokenSizeReward(vlmrm_gym.RewardModel):
     """Fails when the renderer is made: the last thing that can."""
 
     def render_size(self, height, width):
         raise ArithmeticError("no size is right")
 
-    def __call__(self, frames):
-        return np.zeros(len(frames))
+    def encode(self, frames):
+        return np.zeros((len(frames), 1))
 
 
 def snapshot(env):

@@ -12,6 +12,7 @@ import numpy as np
 
 import vlmrm_gym
 from vlmrm_gym.scoring.backends import make_scoring_queue
+from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.state_encoder import build_encoder
 from vlmrm_gym.states import States
@@ -35,18 +36,18 @@ def request_of(numbers):
     return request_for(frames_of(numbers))
 
 
-def start(model, num_workers, *, backend="process", batch_size=8, renderer=None, max_pending_bytes=2**20, **options):
-    """A queue; `prompt` and others that begin with it go to the model, the rest to `make_scoring_queue`."""
+def start(model, num_workers, *, backend="process", batch_size=8, renderer=None, **options):
+    """A queue; `prompt` and others that begin with it go to the model, the rest to `ScoringOptions`."""
     prompt = str(options.pop("prompt", ""))
     return make_scoring_queue(
         functools.partial(build_encoder, functools.partial(build, model, prompt, batch_size), 1),
         lambda render_size: renderer or FrameStore(),
-        num_workers=0 if backend == "local" else num_workers,
-        backend="process" if backend == "local" else backend,
-        devices=None,
-        device="cpu",
-        max_pending_bytes=max_pending_bytes,
-        **options,
+        ScoringOptions(
+            num_workers=0 if backend == "local" else num_workers,
+            backend="process" if backend == "local" else backend,
+            device="cpu",
+            **options,
+        ),
     )
 
 

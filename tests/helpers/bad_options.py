@@ -25,7 +25,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "score_every": (True, ValueError, "must be an integer of at least 1. Received True"),
     "num_workers": (-1, ValueError, "must be an integer of at least 0. Received -1"),
     "backend": ("cloud", ValueError, f"{ONE_OF} 'process', 'ray'. Received 'cloud'"),
-    "ray_options": ([1], ValueError, 'must be a mapping such as {"num_gpus": 0.25}. Received [1]'),
+    "ray_options": ([1], TypeError, 'must be a mapping such as {"num_gpus": 0.25}. Received [1]'),
     "devices": ([], ValueError, 'must be a list such as ["cuda:0", "cuda:1"]. Received []'),
     "overlap": (1, ValueError, "must be True or False. Received 1"),
     "return_features": ("yes", ValueError, "must be True or False. Received 'yes'"),

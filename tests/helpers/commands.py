@@ -12,3 +12,10 @@ def refused(capsys, *arguments):
     output = capsys.readouterr().err
     assert raised.value.code == 2, output
     return output
+
+
+def write(text, tmp_path):
+    """A configuration file of this text."""
+    path = tmp_path / "config.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path

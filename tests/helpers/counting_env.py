@@ -52,6 +52,14 @@ class Counting(gym.Env):
         return frame
 
 
+class Paid(Counting):
+    """`Counting` whose own reward is the count modulo 7."""
+
+    def step(self, action):
+        observation, _, *results = super().step(action)
+        return observation, float(self.count % 7), *results
+
+
 class CountingDict(Counting):
     """`Counting` whose observations are dictionaries: the count, a number, and an array of bits."""
 
@@ -77,3 +85,10 @@ class CountingDict(Counting):
         (count,) = observation.astype(int)
         bits = np.array([count >> bit & 1 for bit in range(3)], dtype=np.int8)
         return {"count": observation.astype(np.float32), "phase": count % 5, "bits": bits}
+
+
+def take(received, infos):
+    """Add the rewards that have arrived to those of each environment: of its oldest transitions without rewards."""
+    for i in np.flatnonzero(infos["_vlm_rewards"]):
+        assert infos["vlm_reward_start"][i] == len(received[i])
+        received[i] += infos["vlm_rewards"][i].tolist()

@@ -67,9 +67,10 @@ def accuracy(model, pairs: list[Pair]) -> float:
 def fit_to(pairs: list[Pair], answers: list[float]):
     """A model whose head is fitted to answers about pairs of single states."""
     from vlmrm_gym.learning.fitting import Comparisons, FitOptions, fit
+    from vlmrm_gym.rewards.clip import EncoderFields
     from vlmrm_gym.rewards.preference_model import HeadReward, PreferenceHead
 
-    model = HeadReward("tiny", device="cpu")
+    model = HeadReward(EncoderFields(model="tiny"), device="cpu")
     frames = [frames[0, 0] for pair in pairs for frames in pair.frames]
     states = model.encode(np.stack(frames)).numpy()[:, None]  # (2 N, V, D)
     comparisons = Comparisons(

@@ -91,14 +91,15 @@ def test_what_is_no_answer_drops_its_pair_alone_and_is_counted(server, make):
         labeler = make(stages=stages)
         assert all(is_right(answers_of(labeler)))  # it knows now that there are log probabilities
         for content in ({"text": None}, {"text": ""}, {"text": None, "refusal": "I cannot help with that."}):
-            server.faults += [body(completion(content.pop("text"), **content))]
+            fault = body(completion(content.pop("text"), **content))
+            server.faults += [fault, fault] if stages == 1 else [fault]  # an answer is asked for twice
             (answer,) = answers_of(labeler, PAIRS[:1])
             assert answer.preference is None
             assert answer.details["dropped"]
         assert all(is_right(answers_of(labeler)))
     server.wordings, lines = ["I'm sorry, but I can't assist with that."], []
     assert ask(make(), PAIRS, progress=lines.append) == [None] * len(PAIRS)
-    assert lines[-1].startswith("6 of 6 pairs, 6 dropped, 12 calls")
+    assert lines[-1].startswith("6 of 6 pairs, 6 dropped, 18 calls")
 
 
 def test_budgets_hold_over_rounds(server, make, tmp_path, capsys):

@@ -19,19 +19,20 @@ ALLOWED = {
     "tasks": LEAVES,
     "vlmrm_gym": LEAVES | {"tasks"},  # __init__.py; what it offers lazily is imported when it is used
     "rewards": LEAVES,
-    "states": LEAVES | {"tasks"},
+    "states": LEAVES,
     "data": LEAVES | {"states", "rewards"},
     "scoring": LEAVES | {"states", "rewards", "data"},
     "envs": LEAVES | {"tasks", "states", "rewards", "data", "scoring"},
     "learning": LEAVES | {"tasks", "states", "rewards", "data"},
     "sb3": LEAVES | {"tasks", "states", "rewards", "data", "scoring", "envs", "learning"},
     "tools": LEAVES | {"tasks", "states", "rewards", "data", "scoring", "envs", "learning", "sb3"},
+    "__main__": {"tools"},
     "bundled_model": LEAVES | {"tasks", "states", "rewards", "data", "tools"},
     "painting": {"states"},
 }
 """By room, bottom up: the rooms whose files its files may import. A room is a file or a folder of `vlmrm_gym`."""
 
-BOUNDS = {"lines of a file": 320, "lines": 26_500, "files": 180, "entries at the top": 16, "floors": 9}
+BOUNDS = {"lines of a file": 320, "lines": 26_500, "files": 180, "entries at the top": 16, "floors": 7}
 """What the library has, at most."""
 
 Graph = dict[str, set[str]]

@@ -63,7 +63,6 @@ BAD = [
     ({"reward": NoModel(), "reward_kwargs": {"scale": 2}}, TypeError, "`reward_kwargs` is for a callable or a"),
     ({"reward": {"kind": KIND, "scael": 2}}, TypeError, "is not a field of a reward. Did you mean `scale`?"),
     ({"reward": {"kind": "own_things:Sized"}}, ValueError, "must name a dataclass that derives from"),
-    ({"reward": {"kind": "tuned_clip", "prompt": "a"}}, ValueError, "is gone. examples/furl.py tunes CLIP"),
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import sqlite3
 import sys
 import time
 from contextlib import closing
@@ -203,9 +204,6 @@ def test_a_budget_holds_over_environments_and_workers_and_the_states_are_scored_
 
 
 def test_errors_name_the_server_and_what_to_do(server, make, monkeypatch):
-    server.faults += [status(400, "this model takes no images")]
-    with pytest.raises(InputError, match=r"127\.0\.0\.1:\d+ answered 400.*takes no images.*choose one that does"):
-        play(make())
     with pytest.raises(InputError, match=r"http://127\.0\.0\.1:9 .* after \d+ s and 2 attempts"):
         play(make(base_url="http://127.0.0.1:9/v1", retries=1, prompt="another"))
     monkeypatch.delenv("OPENAI_API_KEY")
@@ -263,25 +261,38 @@ def test_all_views_are_seen_at_once_at_the_size_that_is_asked_for(server, make):
         gym.make("VLMRM/Humanoid-stand-v0", camera="front-side", reward=reward, combine_views="min")
 
 
-@pytest.mark.filterwarnings("ignore:.* answers of m are none of")
-def test_an_answer_that_cannot_be_read_gives_zero_with_a_warning_and_is_not_asked_again(server, make):
-    model, unreadable = make().build(), body(completion("I cannot tell.", [["I", [("x", 1.0)]]]))
-    server.faults += [unreadable] * 5  # as votes
-    with pytest.warns(UserWarning, match=r"1 of 1 answers of m are none of no, yes.* is 0"):
-        assert model(FRAMES[:1]).tolist() == [0.0]
-    server.faults.clear()
-    before = server.requests
-    np.testing.assert_allclose(model(FRAMES), [0, *SEEN[1:]], rtol=1e-5)
-    assert server.requests == before + len(FRAMES) - 1
-    server.judgements, poles = ["I'm sorry, but I can't assist with that."], frames_of(np.linspace(1, 80, 10))
-    with pytest.raises(InputError, match=r"10 of 10 answers of m are none of no, yes, such as \"I'm sorry"):
-        make(prompt="another").build()(poles)
+def test_a_reply_that_cannot_be_read_is_asked_for_again_once_and_then_an_error(server, make, tmp_path):
+    """The answers before it are kept, and it is asked for by the next call, also where a file says that it was none."""
+    prose, file = body(completion("I'm sorry, but I can't tell.")), str(tmp_path / "scores.db")
+    model = make(cache=file, concurrency=1).build()
+    server.faults += [None, prose]
+    np.testing.assert_allclose(model(FRAMES[:2]), SEEN[:2], rtol=1e-5)
+    assert server.requests == 3
+    server.faults += [None, prose, prose]
+    with pytest.raises(InputError, match=r"m must answer with one of no, yes\. Received \"I'm sorry"):
+        model(FRAMES[2:])
+    assert server.requests == 6
+    with sqlite3.connect(file) as scores:  # as earlier versions kept such a reply
+        scores.execute("UPDATE scores SET score = NULL WHERE key = (SELECT key FROM scores LIMIT 1)")
+    _open_scores.cache_clear()
+    np.testing.assert_allclose(make(cache=file).build()(FRAMES), SEEN, rtol=1e-5)
+    assert server.requests == 6 + 1 + 5
+    server.faults += [prose]
+    with pytest.raises(InputError, match="must answer with one of no, yes"):  # the budget has no second one
+        make(prompt="another", max_calls=2, votes=1).build()(FRAMES[:1])
+
+
+@pytest.mark.filterwarnings("ignore:.* gives no log probabilities")
+def test_a_vote_that_cannot_be_read_is_asked_for_again(server, make):
+    server.complete = lambda body, number: completion(("Yes", "?", "No", "No")[number - 1])
+    assert make(votes=3).build()(FRAMES[:1]).tolist() == [pytest.approx(1 / 3)]
+    assert server.requests == 4
 
 
 def test_wrong_settings_and_other_files_are_refused(make, tmp_path):
     for settings, message in [
         ({"prompt": " "}, "`prompt` must not be empty"),
-        ({"rating_levels": 2}, "`rating_levels` must be None, or an integer from 3 to 10. Received 2."),
+        ({"rating_levels": 2}, "`rating_levels` must be an integer of at least 3. Received 2."),
         ({"every": 0}, "`every` must be an integer of at least 1. Received 0."),
         ({"max_calls": 0}, "`max_calls` must be an integer of at least 1. Received 0."),
         ({"base_url": f"http://{KEY}@host/v1"}, "`base_url` must not have a key"),

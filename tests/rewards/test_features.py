@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from counting_env import take
 from reward_models import TwoFeatures
 
 from vlmrm_gym.rewards.clip_model import GoalBaseline
@@ -29,22 +30,18 @@ def vector(num_envs=2, **options):
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1, "overlap": True}])
 def test_rewards_of_features_are_those_that_are_scored_without(options):
     """With features, the head makes the same rewards elsewhere; `vlm_features` has a row for each reward."""
-    plain, featured = vector(alpha=0.5), vector(alpha=0.5, return_features=True, **options)
-    assert featured.feature_shape[0] == 1
-    rewards = {"plain": [], "featured": []}
-    for name, envs in (("plain", plain), ("featured", featured)):
+    received = []
+    for features in ({}, {"return_features": True, **options}):
+        envs, rewards = vector(alpha=0.5, **features), [[], []]
         for infos in [*play(envs, 12), envs.flush()]:
-            for i in np.flatnonzero(infos["_vlm_rewards"]):
-                rewards[name].append((i, infos["vlm_reward_start"][i], infos["vlm_rewards"][i]))
-                if name == "featured":
-                    assert infos["vlm_features"][i].shape == (len(infos["vlm_rewards"][i]), *envs.feature_shape)
-                    assert infos["vlm_features"][i].dtype == np.float32
-                    assert infos["vlm_reward_version"][i] == 1
+            take(rewards, infos)
+            for i in np.flatnonzero(infos["_vlm_rewards"] & bool(features)):
+                assert infos["vlm_features"][i].shape == (len(infos["vlm_rewards"][i]), *envs.feature_shape)
+                assert infos["vlm_features"][i].dtype == np.float32
+                assert (infos["vlm_reward_version"][i], envs.feature_shape[0]) == (1, 1)
+        received.append(rewards)
         envs.close()
-    by_step = {name: sorted(found, key=lambda row: row[:2]) for name, found in rewards.items()}
-    for i in range(2):
-        own = [np.concatenate([values for env, _, values in found if env == i]) for found in by_step.values()]
-        np.testing.assert_allclose(own[1], own[0], atol=1e-5)
+    np.testing.assert_allclose(received[1], received[0], atol=1e-5)
 
 
 def test_a_new_head_makes_the_rewards_from_then_on_and_evaluation_environments_follow():
@@ -59,22 +56,6 @@ def test_a_new_head_makes_the_rewards_from_then_on_and_evaluation_environments_f
         np.testing.assert_allclose(infos["vlm_rewards"][0], -infos["vlm_features"][0][:, 0, 0])
         assert infos["vlm_reward_version"][0] == 2
         one.close()
-
-
-def test_the_environments_own_reward_is_reported_beside_the_features():
-    """`vlm_rewards` is the head's reward of the features plus `vlm_task_rewards`, also where every step is scored."""
-    options = {"reward": TwoFeatures(), "return_features": True, "task_reward_weight": 0.25}
-    envs = vector(1, **options)
-    infos = play(envs, 5)[-1]
-    np.testing.assert_array_equal(infos["vlm_task_rewards"][0], np.full(5, 0.25, dtype=np.float32))
-    np.testing.assert_allclose(infos["vlm_rewards"][0], 2 * infos["vlm_features"][0][:, 0, 0] + 1.25)
-    envs.close()
-    envs = vector(2, scoring="step", **options)
-    envs.reset(seed=0)
-    _, rewards, _, _, infos = envs.step(np.array([0, 1]))
-    assert infos["vlm_features"][1].shape == (1, 1, 2)
-    np.testing.assert_allclose(rewards, [2 * of_step[0, 0, 0] + 1.25 for of_step in infos["vlm_features"]])
-    envs.close()
 
 
 def test_a_head_that_cannot_make_rewards_is_named_and_nothing_is_lost():

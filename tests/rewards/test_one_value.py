@@ -1,18 +1,17 @@
 """How many files a change touches: a field of CLIP, and a kind of reward, one each."""
 
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from changed_package import change_package
+from own_kind import Level
 
 import vlmrm_gym
-from vlmrm_gym import sb3
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.tools.cli import train
 from vlmrm_gym.tools.train.algorithms import with_defaults
@@ -20,14 +19,16 @@ from vlmrm_gym.tools.train.config import Config, RewardConfig
 from vlmrm_gym.tools.train.config_file import ConfigError
 from vlmrm_gym.tools.train.environments import make_video_env
 
-PACKAGE = Path(vlmrm_gym.__file__).parent
+WHITE = 255.0
+"""The first pixel of cart-pole."""
 
 USE = """
 import pathlib
 import gymnasium as gym
 import numpy as np
 import vlmrm_gym
-from vlmrm_gym import CLIP, cli, sb3
+from vlmrm_gym import CLIP, sb3
+from vlmrm_gym.tools import cli
 from vlmrm_gym.tools.cli import train
 from vlmrm_gym.tools.train.config_file import ConfigError
 from vlmrm_gym.tools.train.environments import make_video_env
@@ -75,14 +76,8 @@ for command in ("train", "check", "score", "dataset"):
 @pytest.mark.slow
 def test_a_field_of_clip_is_added_in_one_file(tmp_path):
     """Constructors, doors, mapping form, flag, file, checks and help have it, with no other file changed."""
-    shutil.copytree(PACKAGE, tmp_path / "vlmrm_gym", copy_function=os.symlink, ignore=shutil.ignore_patterns("*.pyc"))
-    file = tmp_path / "vlmrm_gym" / "rewards" / "clip.py"
-    source = file.read_text()
-    file.unlink()
-    last = "    batch_size: int | None = field("
     new = '    sharpness: float = field(default=0.0, metadata={"check": _fraction})\n    """How sharp."""\n'
-    assert source.count(last) == 1
-    file.write_text(source.replace(last, new + last))
+    change_package(tmp_path, "rewards/clip.py", "    alpha: float = field(", new)
     (tmp_path / "file.yaml").write_text("env_name: VLMRM/CartPole-v1\nreward: {sharpness: 0.875}\n")
     (tmp_path / "use.py").write_text(USE)
     done = subprocess.run(
@@ -99,29 +94,10 @@ def test_a_field_of_clip_is_added_in_one_file(tmp_path):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flat(vlmrm_gym.RewardSpec):
+class Flat(Level):
     """A kind as this package would have it: one file, and a line in the table."""
 
-    value: float = 1.0
     kind: str = field(default="flat", init=False)
-
-    def build(self, device="auto"):
-        return Constant(self.value)
-
-
-class Constant(vlmrm_gym.RewardModel):
-    """A complete reward model."""
-
-    batch_size = 8
-
-    def __init__(self, value):
-        self.value = value
-
-    def render_size(self, height, width):
-        return 8, 12
-
-    def encode(self, frames):
-        return np.full((len(frames), 1), self.value, np.float32)
 
 
 @pytest.fixture
@@ -130,34 +106,26 @@ def flat(monkeypatch):
     monkeypatch.setitem(specification.KINDS, "flat", Flat)
 
 
-def test_a_registered_kind_is_taken_by_every_door(flat):
-    for reward in (Flat(value=3.0), {"kind": "flat", "value": 3.0}):
-        env = gym.make("VLMRM/CartPole-v1", reward=reward)
-        env.reset(seed=0)
-        assert env.step(0)[1] == 3.0
-        for envs in (
-            gym.make_vec("VLMRM/CartPole-v1", 1, reward=reward, episode_length=1),
-            sb3.make_vec_env("VLMRM/CartPole-v1", reward=reward, episode_length=1),
-        ):
-            envs.reset()
-            infos = envs.step(np.zeros(1, dtype=int))[-1]
-            assert (infos["vlm_rewards"][0] if isinstance(infos, dict) else infos[0]["vlm_rewards"]).tolist() == [3.0]
-            envs.close()
-    again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
-    again.reset(seed=0)
-    assert again.step(0)[1] == 3.0
+def test_a_registered_kind_is_written_by_its_name(flat):
+    """Every door takes own kinds: see test_own_kinds.py."""
+    env = gym.make("VLMRM/CartPole-v1", reward={"kind": "flat", "scale": 0.5})
+    assert specification.to_mapping(Flat(scale=0.5)) == {"kind": "flat", "scale": 0.5}
+    for one in (env, gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))):
+        one.reset(seed=0)
+        assert one.step(0)[1] == WHITE / 2
+        one.close()
 
 
 def test_files_name_a_registered_kind_and_no_code(flat, tmp_path):
     file = tmp_path / "file.yaml"
-    file.write_text("env_name: VLMRM/CartPole-v1\nreward: {name: flat, kwargs: {value: 4}}\n")
+    file.write_text("env_name: VLMRM/CartPole-v1\nreward: {name: flat, kwargs: {scale: 4}}\n")
     envs = make_video_env(train.configure(file, []))
     envs.reset(seed=0)
     envs.step(np.zeros(1, dtype=np.int64))
-    assert envs.flush()["vlm_rewards"][0].tolist() == [4.0]
+    assert envs.flush()["vlm_rewards"][0].tolist() == [4 * WHITE]
     envs.close()
     for reward, message in [
-        ("{name: flat, kwargs: {valeu: 4}}", "`reward.kwargs.valeu` is not a field of a reward. Did you mean `value`"),
+        ("{name: flat, kwargs: {scael: 4}}", "`reward.kwargs.scael` is not a field of a reward. Did you mean `scale`"),
         (
             "{name: import, kwargs: {path: 'os:getcwd'}}",
             "`reward.name` names code that would be run. Received 'import'",

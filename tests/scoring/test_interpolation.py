@@ -1,4 +1,4 @@
-"""`score_every` at the doors: what is drawn, what is interpolated, and what is refused."""
+"""`score_every`: what is drawn, what is interpolated between, and what is refused."""
 
 import warnings
 from typing import ClassVar
@@ -6,13 +6,15 @@ from typing import ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
-from counting_env import Counting
+from counting_env import Counting, Paid
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from reward_models import FaultyReward, PixelReward
 
 import vlmrm_gym
 from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv
+from vlmrm_gym.scoring.select import SparseScoring, interpolate
 
 
 class WavyReward(PixelReward):
@@ -119,17 +121,12 @@ def test_where_rewards_are_scored_never_changes_what_is_interpolated():
 
 
 def test_the_environments_own_reward_is_added_step_by_step():
-    class Own(Counting):
-        def step(self, action):
-            observation, _, *rest = super().step(action)
-            return observation, float(self.count % 3), *rest
-
     arrived = []
     for weight in (0.0, 10.0):
-        envs = make([Own([20])], score_every=6, task_reward_weight=weight)
+        envs = make([Paid([20])], score_every=6, task_reward_weight=weight)
         arrived.append(joined(play(envs, 20), "vlm_rewards")[0])
         envs.close()
-    np.testing.assert_allclose(arrived[1] - arrived[0], 10 * (np.arange(2, 22) % 3), rtol=1e-5)
+    np.testing.assert_allclose(arrived[1] - arrived[0], 10 * (np.arange(2, 22) % 7), rtol=1e-5)
 
 
 def test_features_are_interpolated_and_rewards_are_the_heads():
@@ -252,3 +249,24 @@ def test_views_of_a_humanoid():
     (always, _), (thirds, exact) = scored
     assert np.flatnonzero(exact).tolist() == [0, 3, 6, 9, 12]
     np.testing.assert_allclose(thirds[exact], always[exact], atol=1e-5)
+
+
+CURVES = arrays(np.float32, st.integers(1, 60), elements=st.floats(-100, 100, width=32))
+
+
+@given(curve=CURVES, every=st.integers(1, 60), size=st.integers(0, 2))
+def test_values_are_exact_where_they_are_known_and_linear_between(curve, every, size):
+    """Rewards (T,) and features (T, 1, D); the first, every k-th and the last are known."""
+    chosen = SparseScoring(every).choose(len(curve))
+    assert chosen.tolist() == sorted({*range(0, len(curve), every), len(curve) - 1})
+    columns = curve if size == 0 else np.stack([curve, -curve][:size], axis=-1)[:, None]
+    values = interpolate(chosen, columns[chosen])
+    assert values.dtype == np.float32
+    assert values[chosen].tobytes() == columns[chosen].tobytes()
+    expected = np.interp(np.arange(len(curve)), chosen, curve[chosen])
+    np.testing.assert_allclose(values if size == 0 else values[:, 0, 0], expected, atol=1e-4)
+
+
+def test_differences_of_large_values_do_not_overflow():
+    high = np.array([-3e38, 3e38], dtype=np.float32)
+    assert interpolate(np.array([0, 2]), high).tolist() == [high[0], 0, high[1]]

@@ -10,10 +10,10 @@ import pytest
 from backends import alive, check_scored, frames_of, leaving_nothing_behind, request_for, request_of, start, workers
 from reward_models import PixelReward, SlowReward
 
-from vlmrm_gym.scoring import Timeouts, process
+from vlmrm_gym.scoring import process
 from vlmrm_gym.states import States
 
-QUICK = Timeouts(draw=1.5, encode=1.5)
+QUICK = {"draw": 1.5, "encode": 1.5}
 
 
 def started(pid):
@@ -64,7 +64,7 @@ def test_workers_that_are_killed_are_replaced_and_every_reward_arrives_once(rng)
 
 
 def test_a_worker_that_does_not_read_a_batch_larger_than_a_pipe_is_replaced_and_closing_does_not_wait_for_it():
-    queue = start(PixelReward, 1, batch_size=200, max_pending_bytes=2**26, timeouts=QUICK)
+    queue = start(PixelReward, 1, batch_size=200, max_pending_bytes=2**26, worker_timeouts=QUICK)
     states = States(np.repeat(frames_of(range(200)).rows, 10_000, axis=2))
     os.kill(*workers(), signal.SIGSTOP)
     request = request_for(states)
@@ -83,9 +83,9 @@ def test_a_worker_that_does_not_read_a_batch_larger_than_a_pipe_is_replaced_and_
 
 def test_a_slow_worker_that_makes_progress_is_not_replaced():
     """A batch takes three times the limit, each slice a third of it."""
-    queue = start(SlowReward, 1, batch_size=225, timeouts=QUICK)
+    queue = start(SlowReward, 1, batch_size=225, worker_timeouts=QUICK)
     before = workers()
-    np.testing.assert_array_equal(queue.rewards(frames_of(range(225))), range(225))
+    np.testing.assert_array_equal(queue.features(frames_of(range(225)))[:, 0, 0], range(225))
     assert workers() == before
     queue.close()
 

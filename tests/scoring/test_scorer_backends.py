@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from backends import check_scored, frames_of, leaving_nothing_behind, request_of, start, vector, workers
 from conftest import RAY
-from counting_env import Counting
+from counting_env import Counting, take
 from reward_models import (
     ExitingReward,
     HangingFrames,
@@ -26,7 +26,7 @@ from reward_models import (
 )
 
 import vlmrm_gym
-from vlmrm_gym.scoring import Timeouts, WorkerDied
+from vlmrm_gym.scoring import WorkerDied
 from vlmrm_gym.scoring.local import LocalScorer
 from vlmrm_gym.scoring.requests import transition_keys
 
@@ -41,7 +41,7 @@ def nothing_is_left_behind(request):
 
 
 def test_requests_of_any_size_are_scored_in_order(backend, rng):
-    """And rewards, features and frames of the same states."""
+    """And features and frames of the same states."""
     queue = start(TwoFeatures, 3, backend=backend)
     numbers = [rng.integers(0, 2**24, size) for size in (1, 30, 7, 8, 2, 1, 55)]
     requests = [request_of(own) for own in numbers]
@@ -53,7 +53,6 @@ def test_requests_of_any_size_are_scored_in_order(backend, rng):
         assert request.states is None
     assert queue.pending_bytes == 0
     numbers = np.arange(30)
-    np.testing.assert_array_equal(queue.rewards(frames_of(numbers)), 2 * numbers + 1)
     features = queue.features(frames_of(numbers))
     assert features.dtype == np.float32
     np.testing.assert_array_equal(features, np.stack([numbers, np.ones(30)], axis=1)[:, None])
@@ -85,9 +84,7 @@ def test_every_transition_gets_its_reward_once(backend):
     envs.reset(seed=0)
     received = [[], []]
     for infos in (*(envs.step(np.zeros(2, dtype=int))[4] for _ in range(40)), envs.flush()):
-        for i in np.flatnonzero(infos["_vlm_rewards"]):
-            assert infos["vlm_reward_start"][i] == len(received[i])
-            received[i].extend(infos["vlm_rewards"][i])
+        take(received, infos)
     assert received == [base.expected_rewards for base in bases]
     envs.close()
     envs = vector(bases, backend, scoring="step")
@@ -134,31 +131,28 @@ def test_an_exception_arrives_with_its_traceback_and_loses_nothing(tmp_path, bac
     envs.reset(seed=0)
     received, nans = [[], []], np.zeros(2, dtype=int)
 
-    def take(infos):
-        for own, rewards in zip(received, infos["vlm_rewards"], strict=True):
-            own.extend([] if rewards is None else rewards)
-
     def step():
+        _, rewards, _, _, infos = envs.step(np.zeros(2, dtype=int))
+        nans[:] += np.isnan(rewards)
+        take(received, infos)
+
+    def steps():
         for _ in range(30):
-            _, rewards, _, _, infos = envs.step(np.zeros(2, dtype=int))
-            nans[:] += np.isnan(rewards)
-            take(infos)
+            step()
             time.sleep(0.01)
 
     with pytest.raises(ArithmeticError, match="seven cannot be scored") as raised:
-        step()
+        steps()
     if backend != "local":
         assert "in encode\n    raise ArithmeticError" in raised.value.__notes__[0]
     with pytest.raises(ArithmeticError):
         envs.flush()
-    _, rewards, _, _, infos = envs.step(np.zeros(2, dtype=int))
-    nans += np.isnan(rewards)
-    take(infos)
+    step()
     assert len(received[0]) >= 9, "the failure of one does not keep others' rewards"
     cure.touch()
     with contextlib.suppress(ArithmeticError):  # of the step
-        take(envs.flush())
-    take(envs.flush())
+        take(received, envs.flush())
+    take(received, envs.flush())
     assert received == [bases[0].expected_rewards, bases[1].expected_rewards]
     assert nans.tolist() == [len(own) for own in received], "what was raised is not what a step has returned"
     envs.close()
@@ -183,7 +177,7 @@ def test_three_deaths_over_the_same_states_raise_the_end_of_the_log(tmp_path, wo
 
 def test_a_stopped_worker_is_replaced(worker_backend):
     """SIGSTOP: it neither ends nor answers."""
-    queue = start(SlowReward, 2, backend=worker_backend, timeouts=Timeouts(draw=1.5, encode=1.5))
+    queue = start(SlowReward, 2, backend=worker_backend, worker_timeouts={"draw": 1.5, "encode": 1.5})
     requests = [request_of(range(100 * i, 100 * i + 40)) for i in range(4)]
     for request in requests:
         queue.submit(request)
@@ -198,7 +192,11 @@ def test_a_stopped_worker_is_replaced(worker_backend):
 def test_a_worker_that_hangs_while_it_draws_is_replaced(tmp_path, worker_backend):
     mark = tmp_path / "mark"
     queue = start(
-        PixelReward, 1, backend=worker_backend, renderer=HangingFrames(mark), timeouts=Timeouts(draw=1.5, encode=1.5)
+        PixelReward,
+        1,
+        backend=worker_backend,
+        renderer=HangingFrames(mark),
+        worker_timeouts={"draw": 1.5, "encode": 1.5},
     )
     request = request_of(range(24))
     queue.submit(request)
@@ -208,7 +206,7 @@ def test_a_worker_that_hangs_while_it_draws_is_replaced(tmp_path, worker_backend
 
 
 def test_work_that_hangs_three_workers_and_loading_that_hangs_are_errors():
-    queue = start(HangingReward, 1, timeouts=Timeouts(encode=0.7))
+    queue = start(HangingReward, 1, worker_timeouts={"encode": 0.7})
     request = request_of([7])
     queue.submit(request)
     error = request.error()
@@ -217,7 +215,7 @@ def test_work_that_hangs_three_workers_and_loading_that_hangs_are_errors():
     assert "seven takes for ever" in str(error)
     queue.close()
     with pytest.raises(WorkerDied, match=r'for 1 seconds \(loading the model\).*worker_timeouts=\{"load": seconds\}'):
-        start(HangingLoad, 1, timeouts=Timeouts(load=1))
+        start(HangingLoad, 1, worker_timeouts={"load": 1})
 
 
 def test_closing_in_the_middle_of_work(backend):
@@ -259,16 +257,6 @@ def test_warnings_of_loading_and_of_scoring_arrive_once(worker_backend):
         queue = start(WarningReward, 2, backend=worker_backend)
     assert len(caught) == 1
     with pytest.warns(UserWarning, match="seven is odd") as caught:
-        queue.rewards(frames_of([7] * 40))
+        queue.features(frames_of([7] * 40))
     assert len(caught) == 1
     queue.close()
-
-
-def test_options_of_workers_are_checked_before_anything_is_started():
-    timeouts = "`worker_timeouts` must be a mapping of 'load', 'draw', 'encode', 'schedule' to seconds above 0 or None"
-    for options, message in [
-        ({"ray_options": {}}, '`ray_options` needs backend="ray"'),
-        *(({"worker_timeouts": wrong}, timeouts) for wrong in (3, {"draw": float("nan")}, {"score": 1})),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            vlmrm_gym.VLMRewardVectorEnv([Counting], "count", num_workers=1, **options)

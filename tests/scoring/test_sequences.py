@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from counting_env import Counting
+from counting_env import Counting, take
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reward_models import PixelReward
@@ -60,12 +60,6 @@ def retry(call):
 def make(bases, model, **options):
     options = {"autoreset_mode": "SameStep", **options}
     return vlmrm_gym.VLMRewardVectorEnv([lambda base=base: base for base in bases], reward=model, **options)
-
-
-def take(found, infos):
-    for i in np.flatnonzero(infos["_vlm_rewards"]):
-        assert infos["vlm_reward_start"][i] == len(found[i])
-        found[i] += infos["vlm_rewards"][i].tolist()
 
 
 def expected(base, of_episode):
@@ -147,12 +141,15 @@ class Rises:
 """
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-def test_sub_tasks_in_parts_of_which_one_is_scored_again(overlap, tmp_path):
-    """The second of three parts fails until there is a file: it goes on from where the first has ended."""
+@pytest.mark.parametrize(("overlap", "pending"), [(False, 2**30), (True, 2**30), (True, 2)])
+def test_sub_tasks_in_parts_of_which_one_is_scored_again(overlap, pending, tmp_path):
+    """The second of three parts, or of nine, fails until there is a file: it goes on from where the first has ended.
+
+    The parts after it fail with it, and are scored again with it.
+    """
     path, base = tmp_path / "cure", Counting([9])
     reward = vlmrm_gym.Program(source=PROGRAM.format(path=str(path)), isolate=False)
-    envs, found = make([base], reward, overlap=overlap), [[]]
+    envs, found = make([base], reward, overlap=overlap, max_pending_bytes=pending), [[]]
     envs.reset(seed=0)
     for step in range(9):
         take(found, retry_program(lambda: envs.step(np.zeros(1, dtype=int))[4], path))

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from gymnasium.error import DependencyNotInstalled
 
-from vlmrm_gym.states import StateView, opengl
+from vlmrm_gym.states import States, StateView, opengl
 from vlmrm_gym.states.cameras import make_camera
+from vlmrm_gym.states.drawing import Drawings
 from vlmrm_gym.states.env_viewers import find_camera
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
 
@@ -158,6 +159,14 @@ def test_bad_cameras():
     ):
         with pytest.raises(ValueError, match=error):
             make_camera(model, camera)
+
+
+def test_a_camera_that_does_not_exist_is_refused_every_time():
+    """The second time, frames came from the renderer's own camera."""
+    drawings = Drawings(MuJoCoRenderer(mujoco.MjModel.from_xml_string(ALL_THINGS), 8, 8))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no camera 'nowhere'"):
+            drawings.draw(States(np.zeros((1, 15))), camera="nowhere")
 
 
 def test_the_frame_is_empty_beyond_the_maximum_distance_and_not_before():

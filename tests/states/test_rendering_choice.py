@@ -68,7 +68,7 @@ def test_stored_frames_are_rgb_and_resized():
     with pytest.raises(ValueError, match=r"must return uint8 \(H, W, 3\)\. Received uint8 \(5, 6\)"):
         FrameStore().capture(Gray())
     frame = np.array([[0, 50, 200, 250]] * 4, dtype=np.uint8)[..., None].repeat(3, axis=2)
-    np.testing.assert_array_equal(resize(frame, 2, 2)[..., 0], [[25, 225], [25, 225]])
-    larger = resize(frame, 8, 8)[0, :, 0]
+    np.testing.assert_array_equal(resize(frame, (2, 2))[..., 0], [[25, 225], [25, 225]])
+    larger = resize(frame, (8, 8))[0, :, 0]
     assert (np.diff(larger.astype(int)) >= 0).all()
     assert len(set(larger.tolist())) > 4

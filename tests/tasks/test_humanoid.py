@@ -7,8 +7,8 @@ import pytest
 from gymnasium.utils.env_match import check_environments_match
 from gymnasium.vector import SyncVectorEnv
 
+from vlmrm_gym.states.cameras import PAPER_CAMERA
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
-from vlmrm_gym.tasks import PAPER_CAMERA
 from vlmrm_gym.tasks.humanoid import MATERIALS, Humanoid, textured_model
 from vlmrm_gym.tasks.humanoid_body import Body, plain_model
 from vlmrm_gym.tasks.humanoid_poses import TASK_POSES, pose
@@ -62,7 +62,6 @@ def test_the_default_camera_is_the_papers_and_can_be_changed():
 
 def test_bad_arguments():
     for id, kwargs, error in (
-        ("stand-v0", {"quality": "4k"}, "`quality` must be one of 'fast', 'faithful'"),
         ("stand-v0", {"textured": "yes"}, "`textured` must be True or False. Received 'yes'"),
         ("stand-v0", {"task": "backflip"}, "`task` must be one of 'kneel', 'lotus'"),
         ("stand-v0", {"start_near_goal": 1.5}, r"`start_near_goal` must be a number from 0 to 1\. Received 1.5\."),

@@ -64,7 +64,7 @@ NEAR_MISSES = {
 CASES = [(task, *names) for poses in (PASSING, NEAR_MISSES) for task in poses for names in poses[task]]
 
 LIMITS = json.loads((Path(__file__).parent / "success_limits.json").read_text())
-"""Pairs of states, one on either side of each limit of each criterion; see success_limits.py."""
+"""Pairs of states, one on either side of each limit, 3% of it away: data, as a search would follow a changed limit."""
 
 
 def test_every_task_has_a_criterion_with_passing_and_failing_poses_and_states_at_every_limit():

@@ -39,17 +39,14 @@ class Closable(Protocol):
 
 
 @contextmanager
-def close_on_error(made: Iterable[Closable]) -> Iterator[None]:
-    """Close what has been made if the block raises. Its exception is raised, whatever closing raises.
-
-    `made` is read when the block raises: a list may grow in the block.
-    """
+def close_on_error(resources: Iterable[Closable]) -> Iterator[None]:
+    """Close resources if the block raises; its exception is raised, whatever closing raises. A list may grow in it."""
     try:
         yield
     except BaseException:
-        for one in made:
+        for resource in resources:
             with suppress(Exception):
-                one.close()
+                resource.close()
         raise
 
 

@@ -18,7 +18,7 @@ _OF_SAME_STEP = ("final_obs", "final_info", "final_observation")
 
 
 class Step(NamedTuple):
-    """What a step returned. No array is the environment's own."""
+    """The results of a step, in copies."""
 
     observations: Any
     rewards: NDArray[np.float64]
@@ -81,8 +81,8 @@ class VectorSteps:
         )
         if self.mode == AutoresetMode.SAME_STEP:
             check_final_observations(step.infos, step.ends)
-        elif found := [name for name in _OF_SAME_STEP if name in infos and np.any(infos.get(f"_{name}", True))]:
-            raise self._contradiction(f"infos with `{found[0]}`, as of environments that reset in the step of the end")
+        elif keys := [name for name in _OF_SAME_STEP if name in infos and np.any(infos.get(f"_{name}", True))]:
+            raise self._contradiction(f"infos with `{keys[0]}`, as of environments that reset in the step of the end")
         elif (wrong := step.ends & ~stepped).any():
             raise self._contradiction(f"an end of environments {np.flatnonzero(wrong)} in a step that only resets them")
         else:

@@ -7,9 +7,8 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,13 +41,7 @@ def in_parts(work: Callable[["torch.Tensor"], Result], batch: "torch.Tensor") ->
 
 
 def _alone(work: Callable[["torch.Tensor"], Result], part: "torch.Tensor") -> Result:
-    with _one_thread():
-        return work(part)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch compute with one thread in this block, on the calling thread only.
+    """Let torch compute with one thread, on the calling thread only.
 
     Matrix products keep the number that the program has passed to `torch.set_num_threads`, if it has.
     """
@@ -59,7 +52,7 @@ def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()  # asking sets the calling thread's number, if it has none yet
     library.omp_set_num_threads(1)  # torch.set_num_threads would set it for threads to come, too
     try:
-        yield
+        return work(part)
     finally:
         library.omp_set_num_threads(threads)
 

@@ -66,14 +66,14 @@ def open_file(path: str | Path, most: int | None = None) -> BinaryIO:
         return os.fdopen(descriptor, "rb")
 
 
-def _check(path: str | Path, found: os.stat_result, most: int | None) -> int:
-    if not stat.S_ISREG(found.st_mode):
+def _check(path: str | Path, status: os.stat_result, most: int | None) -> int:
+    if not stat.S_ISREG(status.st_mode):
         kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-        kind = kinds.get(stat.S_IFMT(found.st_mode), "a device")
+        kind = kinds.get(stat.S_IFMT(status.st_mode), "a device")
         raise InputError(f"{path} must be a regular file. Received {kind}.")
-    if most is not None and found.st_size > most:
-        raise InputError(f"{path} must have at most {most:,} bytes. Received {found.st_size:,}.")
-    return found.st_size
+    if most is not None and status.st_size > most:
+        raise InputError(f"{path} must have at most {most:,} bytes. Received {status.st_size:,}.")
+    return status.st_size
 
 
 def read_file(path: str | Path, most: int) -> bytes:

@@ -21,7 +21,6 @@ from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.scoring import make_scoring_queue
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.options import ScoringOptions, takes_options
-from vlmrm_gym.scoring.select import SparseScoring, check_clip_fits
 from vlmrm_gym.scoring.state_encoder import build_encoder
 from vlmrm_gym.states import VectorCapture
 from vlmrm_gym.states.vector import as_vector_env
@@ -103,27 +102,13 @@ class VLMRewardVectorEnv(VectorWrapper):
             self._capture = VectorCapture(self.env, self._steps.mode, options.camera, options.quality)
             num_views = self._capture.num_views
             combine = None if options.combine_views is None else CombineViews(options.combine_views, num_views)
-            sparse = SparseScoring(options.score_every)
-            share = options.max_pending_bytes // 2  # for the queue, and for states that have not been submitted
-            queue = self.scorer = make_scoring_queue(
-                partial(build_encoder, specification.build, num_views),
-                self._capture.make_renderer,
-                combine=combine,
-                num_workers=options.num_workers,
-                backend=options.backend,
-                ray_options=options.ray_options,
-                devices=options.devices,
-                device=options.device,
-                max_pending_bytes=share,
-                timeouts=options.timeouts,
-                in_workers=specification.in_workers,
-            )
+            encode = partial(build_encoder, specification.build, num_views)
+            queue = self.scorer = make_scoring_queue(encode, self._capture.make_renderer, options, combine)
             """Scores and draws any states of these environments, in the same workers."""
             # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
             weakref.finalize(self, queue.close)
             with close_on_error([queue]):
-                check_clip_fits(queue.info.clip, self._capture.time_limit)
-                sparse.check(queue.info)
+                queue.info.check_fits(self._capture.time_limit, options.score_every)
                 if queue.head is None and not options.return_features:
                     raise ValueError(NO_HEAD)
             self.feature_shape = queue.info.feature_shape if options.return_features else None
@@ -132,12 +117,11 @@ class VLMRewardVectorEnv(VectorWrapper):
                 queue,
                 queue.head,
                 self.num_envs,
-                max_bytes=share,
-                at_once=options.scoring == "step",
+                max_bytes=options.max_pending_bytes // 2,
                 overlap=options.overlap,
                 keep_features=options.return_features,
                 log=options.episode_log,
-                sparse=sparse,
+                score_every=options.score_every,
             )
             self._capture.attach()  # last: an exception above leaves the environments unchanged
 
@@ -179,12 +163,16 @@ class VLMRewardVectorEnv(VectorWrapper):
         states, infos = self._capture.capture(step.stepped, step.infos)
         infos = {**infos, "task_reward": step.rewards, "_task_reward": step.stepped}
         offsets = weigh_task_rewards(self._weight, step.rewards)
-        own = self._delivery.append(states, step.stepped, step.ends, offsets, infos)
+        late = self._delivery.append(states, step.stepped, step.ends, offsets, infos)
         rewards = np.where(step.stepped, np.nan, 0.0)
-        if not self.defers_rewards:
-            rewards[step.stepped] = [late[-1] for late in own["vlm_rewards"][step.stepped]]
+        if self.defers_rewards:
+            late |= self._delivery.finished_episodes()
+        else:
+            scored = self._delivery.score_now()
+            rewards[list(scored)] = [of_env.rewards[-1] for of_env in scored.values()]
+            late |= self._delivery.as_infos(scored)
         self._needs_reset = False
-        return step.observations, rewards, step.terminations, step.truncations, infos | own
+        return step.observations, rewards, step.terminations, step.truncations, infos | late
 
     def flush(self) -> dict[str, Any]:
         """Score all pending states, those of unfinished episodes too, and wait: as learners on parts of episodes need.

@@ -24,7 +24,6 @@ from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.specification import recorded
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.options import ScoringOptions, takes_options
-from vlmrm_gym.scoring.select import check_clip_fits
 from vlmrm_gym.scoring.state_encoder import DirectScorer, build_encoder
 from vlmrm_gym.states import States, StateView
 
@@ -84,7 +83,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         encoder = build_encoder(specification.build, view.num_views, str(resolve_device(options.device)))
         if (head := encoder.info.make_head(combine)) is None:
             raise ValueError(NO_HEAD)
-        check_clip_fits(encoder.info.clip, find_time_limit(env))
+        encoder.info.check_fits(find_time_limit(env))
         scorer = DirectScorer(encoder, view.make_renderer(encoder.info.render_size))
         if isinstance(specification, OwnReward):
             keywords |= {"reward": recorded(specification), "reward_kwargs": None}
@@ -95,7 +94,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"], SCORED_KEY: "VLMReward"}
         self._task_reward_weight = options.task_reward_weight
         self._view, self._scorer = view, scorer
-        self._delivery = RewardDelivery(scorer, head, 1, at_once=True)
+        self._delivery = RewardDelivery(scorer, head, 1)
         self._view.pin_camera()  # last: an exception above leaves the environment unchanged
 
     def reset(
@@ -121,8 +120,8 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         state, change = self._view.capture()
         ends = np.array([bool(terminated or truncated)])
         offsets = weigh_task_rewards(self._task_reward_weight, np.array([task_reward]))
-        scored = self._delivery.append(States(state[None], [change]), _ALL, ends, offsets, {})
-        reward = float(scored["vlm_rewards"][0][-1])
+        self._delivery.append(States(state[None], [change]), _ALL, ends, offsets, {})
+        reward = float(self._delivery.score_now()[0].rewards[-1])
         return observation, reward, terminated, truncated, {**info, "task_reward": task_reward}
 
     def compute_reward(self, *args: Any, **kwargs: Any) -> float:

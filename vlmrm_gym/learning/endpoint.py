@@ -57,8 +57,8 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
 
     Every pair is asked in both orders, since models prefer one position. With p and q, the probabilities that the
     second is closer as each order has them, the preference is (p + q) / 2 and the confidence 1 - abs(p - q): if the
-    orders contradict each other, the preference is 0.5 and has no weight. A pair whose reply is no answer has no
-    preference, and is not asked again.
+    orders contradict each other, the preference is 0.5 and has no weight. A reply that is no answer is asked
+    for again, once; if the second is none either, the pair has no preference.
 
     Raises:
         TypeError: `request` is not a mapping.
@@ -146,6 +146,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
             if described.text is None or not (description := strip_reasoning(described.text)):
                 return None
             text = JUDGE.format(description=description, prompt=prompt) + QUESTION
-            answer = OPTIONS.parse(questioner.send([{"role": "user", "content": text}], question))
+            answer, _ = questioner.ask([{"role": "user", "content": text}], question, OPTIONS)
             return None if answer is None else answer.value
         return questioner.estimate(show_pair(prompt, files, QUESTION), question, OPTIONS)

@@ -8,7 +8,7 @@ import importlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, Self, TypedDict, get_args
 
 from vlmrm_gym._util.validation import check_choice, check_fraction, check_integer, short_repr
 from vlmrm_gym.rewards.model import RewardModel
@@ -54,10 +54,15 @@ def _fraction(name: str, value: Any) -> float:
     return float(value)
 
 
-def _model_name(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f'`{name}` must be a string, such as "tiny". Received {short_repr(value)}.')
-    return value
+def of_type(kind: type[Any], words: str) -> Check:
+    """The check of a field that is of a type; `words` say which."""
+
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError(f"`{name}` must be {words}. Received {short_repr(value)}.")
+        return value
+
+    return check
 
 
 def one_of(choices: Any) -> Check:
@@ -92,16 +97,10 @@ def checked(instance: Any) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CLIPFields:
-    """What describes a CLIP reward. All that takes these fields is derived from them, or tested to be equal."""
+class EncoderFields:
+    """The fields that say how features are made: a vision-language model, and how it sees frames."""
 
-    prompt: Prompt = field(metadata={"check": _texts})
-    """The goal: a text or a list of texts."""
-    baseline: Prompt | None = field(default=None, metadata={"check": optional(_texts)})
-    """The scene without the goal: a text or a list of texts. Required for `alpha` above 0."""
-    alpha: float = field(default=0.0, metadata={"check": _fraction})
-    """Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1."""
-    model: str | None = field(default=None, metadata={"check": optional(_model_name)})
+    model: str | None = field(default=None, metadata={"check": optional(of_type(str, 'a string, such as "tiny"'))})
     """The vision-language model: "tiny" (bundled), "Architecture/pretrained tag" (as in `open_clip.list_pretrained()`),
     "Architecture/path to a checkpoint file", "hf-hub:organisation/repository" or "local-dir:folder". None: "tiny" for
     the environments of this package and their originals in Gymnasium, whose scenes it was trained on, and
@@ -117,6 +116,30 @@ class CLIPFields:
 
     def __post_init__(self) -> None:
         checked(self)
+
+    def with_model(self, model: str) -> Self:
+        """See `RewardSpec`."""
+        return self if self.model is not None else replace(self, model=announced(model))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptFields:
+    """The fields that say what should be seen."""
+
+    prompt: Prompt = field(metadata={"check": _texts})
+    """The goal: a text or a list of texts."""
+    baseline: Prompt | None = field(default=None, metadata={"check": optional(_texts)})
+    """The scene without the goal: a text or a list of texts. Required for `alpha` above 0."""
+    alpha: float = field(default=0.0, metadata={"check": _fraction})
+    """Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CLIPFields(EncoderFields, PromptFields):
+    """The fields that describe a CLIP reward. All that takes them is derived from them, or tested to be equal."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.alpha > 0 and self.baseline is None:
             raise ValueError(
                 "`alpha` above 0 needs a `baseline`: the scene without the goal. "
@@ -161,10 +184,6 @@ class CLIP(CLIPFields, RewardSpec):
     """
 
     kind: str = field(default="clip", init=False)
-
-    def with_model(self, model: str) -> "CLIP":
-        """See `RewardSpec`."""
-        return self if self.model is not None else replace(self, model=announced(model))
 
     def build(self, device: str = "auto") -> RewardModel:
         """Load the model.

@@ -109,7 +109,7 @@ class CLIPReward(FrameEncoder):
         **options: Unpack[CLIPKeywords],
     ) -> None:
         given = CLIPFields(model=model, prompt=prompt, **options)
-        super().__init__(model, device, given.precision, given.resize_mode, given.batch_size)
+        super().__init__(given, device)
         goal = self._embed("prompt", prompt)
         self._head = GoalBaseline.from_embeddings(
             goal, None if given.baseline is None else self._embed("baseline", given.baseline), given.alpha

@@ -7,31 +7,24 @@ import torch
 
 from vlmrm_gym._util.system import in_parts
 from vlmrm_gym.rewards import models
-from vlmrm_gym.rewards.clip import Precision, ResizeMode
+from vlmrm_gym.rewards.clip import EncoderFields
 from vlmrm_gym.rewards.model import RenderSize, RewardModel
 from vlmrm_gym.rewards.sources import announced, default_model
 from vlmrm_gym.rewards.tiny.scenes import SceneWatch, distance, newest_activations
 
 
 class FrameEncoder(RewardModel):
-    """Embeds frames. Expensive, and the same for every prompt and every head. See `CLIP` for the parameters.
+    """Embeds frames. Expensive, and the same for every prompt and every head.
 
     Without a `model`, as no environment is known here, it is "ViT-B-32/laion2b_s34b_b79k". What it knows of its model
     are properties, so that a subclass may define them anew.
     """
 
-    def __init__(
-        self,
-        model: str | None,
-        device: str,
-        precision: Precision = "auto",
-        resize_mode: ResizeMode | None = None,
-        batch_size: int | None = None,
-    ) -> None:
-        self.model = models.load(model or announced(default_model()), device, precision)
+    def __init__(self, fields: EncoderFields, device: str = "auto") -> None:
+        self.model = models.load(fields.model or announced(default_model()), device, fields.precision)
         # On a CPU 64 frames take as long as 32, and 60 MB more.
-        self.batch_size = int(batch_size or (32 if self.model.device.type == "cpu" else 256))
-        self._preprocess = self.model.preprocessing(resize_mode)
+        self.batch_size = int(fields.batch_size or (32 if self.model.device.type == "cpu" else 256))
+        self._preprocess = self.model.preprocessing(fields.resize_mode)
         self._watch = SceneWatch() if self.model.name == "tiny" else None
 
     @property
@@ -108,7 +101,7 @@ class FrameEncoder(RewardModel):
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether a GPU's memory did not suffice: for a tensor, or for what CUDA's libraries allocate themselves."""
+    """Tell whether a GPU's memory did not suffice: for a tensor, or for what CUDA's libraries allocate themselves."""
     signs = "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"
     return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)
 

@@ -131,14 +131,8 @@ class ViewsHead:
         return self._combine(features[..., 0]) if self._combine is not None else only_feature(features)
 
 
-class ViewsSequenceHead(ViewsHead, SequenceHead):
+class ViewsSequenceHead(SequenceHead, ViewsHead):
     """A `ViewsHead` of a head of sequences."""
-
-    head: Any
-
-    def __call__(self, features: "torch.Tensor") -> "torch.Tensor":
-        """Score an episode from its beginning."""
-        return self.advance(features, None)[0]
 
     def advance(self, features: "torch.Tensor", carry: Any) -> tuple["torch.Tensor", Any]:
         """Score the next states of an episode; with `combine` each view has its own carry."""
@@ -147,9 +141,9 @@ class ViewsSequenceHead(ViewsHead, SequenceHead):
         import torch
 
         carries = [None] * features.shape[1] if carry is None else carry
-        made = [self.head.advance(features[:, v : v + 1], own) for v, own in enumerate(carries)]
-        combined = self._combine(torch.stack([rewards for rewards, _ in made], dim=1).cpu().numpy())
-        return torch.from_numpy(combined), [own for _, own in made]
+        views = [self.head.advance(features[:, v : v + 1], last) for v, last in enumerate(carries)]
+        combined = self._combine(torch.stack([rewards for rewards, _ in views], dim=1).cpu().numpy())
+        return torch.from_numpy(combined), [after for _, after in views]
 
 
 def make_head(head: Any, combine: CombineViews | None, fingerprint: str) -> ViewsHead:
@@ -178,12 +172,7 @@ class CurrentHead:
             self.replace(head)
 
     def replace(self, head: Any) -> int:
-        """Make rewards with another head from now on. Returns its version.
-
-        Raises:
-            TypeError: It cannot be called, and is no `SequenceHead`.
-            ValueError: It is of other features than those of these environments.
-        """
+        """Make rewards with another head from now on. Returns its version. An error says why it cannot be a head."""
         check_head(head, self.fingerprint)
         self.head, self.version = head, self.version + 1
         return self.version
@@ -210,9 +199,9 @@ def check_head(head: object, fingerprint: str) -> None:
         raise TypeError(
             f"`head` must be a callable from float32 (B, V, D) to (B,), or a SequenceHead. Received {short_repr(head)}."
         )
-    own = getattr(head, "fingerprint", "")  # of any callable
-    if own and fingerprint and own != fingerprint:
-        raise ValueError(f"`head` must be of the features {fingerprint!r}. Received a head of the features {own!r}.")
+    other = getattr(head, "fingerprint", "")  # of any callable
+    if other and fingerprint and other != fingerprint:
+        raise ValueError(f"`head` must be of the features {fingerprint!r}. Received a head of the features {other!r}.")
 
 
 def apply_head(head: Any, features: Features, version: str = "", of: str = "") -> Rewards:

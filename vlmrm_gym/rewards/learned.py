@@ -1,12 +1,11 @@
 """Preference: a reward that is learned from comparisons. Imports no torch."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.rewards.clip import CLIPFields, Precision, ResizeMode, check_count, check_words, checked, optional
+from vlmrm_gym.rewards.clip import EncoderFields, check_count, check_words, optional
 from vlmrm_gym.rewards.model import RewardModel
-from vlmrm_gym.rewards.sources import announced
 from vlmrm_gym.rewards.spec import RewardSpec
 
 
@@ -27,11 +26,10 @@ NO_HEAD = (
     "`reward` has no head yet: it is learned in vector environments, with return_features=True. For a reward that "
     "scores at once, pass vlmrm_gym.Preference(head=...), the file of a head that has been learned."
 )
-_CLIP = CLIPFields.__dataclass_fields__
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preference(RewardSpec):
+class Preference(EncoderFields, RewardSpec):
     """A reward learned from comparisons: which of two states, or segments, is closer to the goal (RL-VLM-F, PEBBLE).
 
     An ensemble of small networks on the features of a frozen image tower, of all views of a state together. Labelers
@@ -52,14 +50,6 @@ class Preference(RewardSpec):
 
     prompt: str | None = field(default=None, metadata={"check": optional(_prompt)})
     """The goal. Not needed with a `head`."""
-    model: str | None = field(default=None, metadata=_CLIP["model"].metadata)
-    """The vision-language model whose image tower makes the features; see `CLIP`."""
-    precision: Precision = field(default="auto", metadata=_CLIP["precision"].metadata)
-    """"auto", "fp32", "bf16" or "fp16"; auto is fp32 on the CPU and fp16 on CUDA."""
-    resize_mode: ResizeMode | None = field(default=None, metadata=_CLIP["resize_mode"].metadata)
-    """How a frame gets the model's input size; see `CLIP`."""
-    batch_size: int | None = field(default=None, metadata=_CLIP["batch_size"].metadata)
-    """Maximum number of frames encoded at once; None chooses. It does not affect rewards."""
     head: str | None = field(default=None, metadata={"check": optional(_text)})
     """File of a head that has been learned: the fields that describe the head are then the file's. None: it is
     learned."""
@@ -70,7 +60,7 @@ class Preference(RewardSpec):
     kind: str = field(default="preference", init=False)
 
     def __post_init__(self) -> None:
-        checked(self)
+        super().__post_init__()
         if self.prompt is None and self.head is None:
             raise ValueError(
                 "`prompt` must be a text, or `head` the file of a head that has been learned. Received neither. Say "
@@ -82,18 +72,9 @@ class Preference(RewardSpec):
         """Whether the head is yet to be learned: the environments must keep what it is learned from."""
         return self.head is None
 
-    def with_model(self, model: str) -> "Preference":
-        """See `RewardSpec`."""
-        return self if self.model is not None else replace(self, model=announced(model))
-
-    @property
-    def encoder(self) -> dict[str, Any]:
-        """The fields that say how features are made, as keyword arguments of `FrameEncoder`."""
-        return {name: getattr(self, name) for name in ("model", "precision", "resize_mode", "batch_size")}
-
     def build(self, device: str = "auto") -> RewardModel:
         """Load the image tower, and the head if there is one. Raises what `CLIP.build` does, also for the head."""
         from vlmrm_gym.rewards.preference_model import HeadReward, PreferenceHead
 
         head = None if self.head is None else PreferenceHead.load(self.head)
-        return HeadReward(**self.encoder, device=device, head=head)
+        return HeadReward(self, device=device, head=head)

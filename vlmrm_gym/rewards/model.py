@@ -29,8 +29,6 @@ Features = NDArray[np.float32]
 """float32 (B, V, D), of B states and V views; or float16, where a buffer keeps them so."""
 Head = Callable[["torch.Tensor"], "torch.Tensor"]
 """Maps features of states, float32 (B, V, D) of V views, to rewards, float32 (B,), each row for itself."""
-Memory = tuple[Any, ...] | None
-"""What an ordered model remembers of an episode, for each view; None: nothing, as where the episode begins."""
 RenderSize = Callable[[int, int], tuple[int, int]]
 """Maps (height, width) of an environment's own frames to the (height, width) at which they are rendered, in pixels.
 

@@ -143,11 +143,11 @@ class VisionLanguageModel:
     @cached_property
     def digest(self) -> str:
         """The first 12 hexadecimal digits of the SHA-256 of all weights, as they are loaded in this precision."""
-        found = hashlib.sha256()
+        sha256 = hashlib.sha256()
         for name, weights in sorted(self.network.state_dict().items()):
-            found.update(name.encode())
-            found.update(weights.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-        return found.hexdigest()[:12]
+            sha256.update(name.encode())
+            sha256.update(weights.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        return sha256.hexdigest()[:12]
 
     @cached_property
     def image_parameters(self) -> int:

@@ -1,4 +1,4 @@
-"""What users pass as a reward: any callable as a `RewardModel`, and specifications of it, by name or by value."""
+"""Rewards that users pass: any callable as a `RewardModel`, and specifications of it, by name or by value."""
 
 import difflib
 import importlib
@@ -57,11 +57,7 @@ class CallableModel(RewardModel):
 
 
 def as_model(value: Any, name: str = "reward", kwargs: Mapping[str, Any] | None = None) -> RewardModel:
-    """Return a reward model as it is, or make one of a callable; messages call it by the name.
-
-    Raises:
-        TypeError: The value is neither, or has attributes that only a `RewardModel` may have.
-    """
+    """Return a reward model as it is, or make one of a callable, whose name messages have; a TypeError for others."""
     if isinstance(value, RewardModel):
         check_model(value)
         return value if type(value).__call__ is RewardModel.__call__ else CallableModel(value, name, kwargs)
@@ -73,9 +69,9 @@ def check_callable(value: object) -> None:
     """Raise a TypeError unless a value is a `RewardModel`, or a callable without attributes of one."""
     if isinstance(value, RewardModel):
         return
-    if found := [name for name in _SETTINGS if name in dir(value)]:
+    if names := [name for name in _SETTINGS if name in dir(value)]:
         raise TypeError(
-            f"`reward` must derive from vlmrm_gym.RewardModel to have `{found[0]}`. Received {short_repr(value)}. "
+            f"`reward` must derive from vlmrm_gym.RewardModel to have `{names[0]}`. Received {short_repr(value)}. "
             "Write class MyReward(vlmrm_gym.RewardModel)."
         )
     if not callable(value):
@@ -165,32 +161,32 @@ class OwnReward(ByValue, RewardSpec):
         return _make_model(self.specification, self._kwargs, device, "reward")
 
 
-def _make_model(own: Any, kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
+def _make_model(reward: Any, kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
     """Return the reward model of a function, of a class, which is instantiated, or of a specification."""
-    made: Any = own
-    if isinstance(own, type):
-        made, kwargs = own(**_constructor_kwargs(own, kwargs, device)), {}
-    if isinstance(made, RewardSpec):
-        made = made.build(device)
-    return as_model(made, name, kwargs)
+    model: Any = reward
+    if isinstance(reward, type):
+        model, kwargs = reward(**_constructor_kwargs(reward, kwargs, device)), {}
+    if isinstance(model, RewardSpec):
+        model = model.build(device)
+    return as_model(model, name, kwargs)
 
 
-def _constructor_kwargs(found: type[Any], kwargs: Mapping[str, Any], device: str) -> dict[str, Any]:
-    own = {"device": device} if "device" in inspect.signature(found).parameters else {}
-    return {**own, **kwargs}
+def _constructor_kwargs(function: type[Any], kwargs: Mapping[str, Any], device: str) -> dict[str, Any]:
+    device_kwargs = {"device": device} if "device" in inspect.signature(function).parameters else {}
+    return {**device_kwargs, **kwargs}
 
 
 def check_kwargs(
-    found: Callable[..., Any], kwargs: Mapping[str, Any], received: object, parameter: str = "`reward_kwargs`"
+    function: Callable[..., Any], kwargs: Mapping[str, Any], received: object, parameter: str = "`reward_kwargs`"
 ) -> None:
     """Raise a TypeError unless a function takes frames and the keyword arguments, or a class the keyword arguments."""
     try:
-        signature = inspect.signature(found)
+        signature = inspect.signature(function)
     except (ValueError, TypeError):  # a callable written in C may have none
         return
     try:
-        if isinstance(found, type):
-            signature.bind(**_constructor_kwargs(found, kwargs, "auto"))
+        if isinstance(function, type):
+            signature.bind(**_constructor_kwargs(function, kwargs, "auto"))
         else:
             signature.bind(None, **kwargs)
     except TypeError as error:
@@ -208,7 +204,7 @@ def find_callable(path: str, parameter: str) -> Callable[..., Any]:
     _check_import_path(parameter, path)
     module, _, attribute = path.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
     except Exception as error:  # a module may raise anything
         hint = " Install it, or add its folder to PYTHONPATH." if isinstance(error, ModuleNotFoundError) else ""
         raise ValueError(
@@ -216,11 +212,11 @@ def find_callable(path: str, parameter: str) -> Callable[..., Any]:
             f"{truncate(repr(error), 1_000)}.{hint}"
         ) from error
     for name in attribute.split("."):
-        if not hasattr(found, name):
-            near = difflib.get_close_matches(name, dir(found), 1)
+        if not hasattr(value, name):
+            near = difflib.get_close_matches(name, dir(value), 1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"`{parameter}` must exist. Received {path!r}, but there is no {name!r}.{meant}")
-        found = getattr(found, name)
-    if not callable(found):
-        raise ValueError(f"`{parameter}` must be a callable or a class. Received {path!r}, which is {found!r}.")
-    return found
+        value = getattr(value, name)
+    if not callable(value):
+        raise ValueError(f"`{parameter}` must be a callable or a class. Received {path!r}, which is {value!r}.")
+    return value

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 from safetensors import SafetensorError
@@ -14,6 +14,7 @@ from safetensors.torch import load, save
 from vlmrm_gym._util.files import atomic_write
 from vlmrm_gym._util.untrusted import parse_json, read_file
 from vlmrm_gym._util.validation import truncate
+from vlmrm_gym.rewards.clip import EncoderFields
 from vlmrm_gym.rewards.encoder import FrameEncoder
 from vlmrm_gym.rewards.heads import check_head
 
@@ -72,7 +73,7 @@ class PreferenceHead(torch.nn.Module):
         self.reward_std = torch.nn.Buffer(torch.ones(()))
 
     def members(self, features: torch.Tensor) -> torch.Tensor:
-        """What each network says of states: features float32 (B, V, D) to float32 (E, B).
+        """The outputs of each network: features float32 (B, V, D) to float32 (E, B).
 
         Features (E, B, V, D) are other states for each network.
         """
@@ -117,11 +118,11 @@ class PreferenceHead(torch.nn.Module):
             if not isinstance(head.fingerprint, str) or not isinstance(head.prompt, str | None):
                 raise TypeError("its fingerprint and its prompt must be texts")
             tensors = load(content)
-            for own, one in tensors.items():
-                if not one.numel() or one.dtype != torch.float32:
-                    raise ValueError(f"`{own}` must be numbers in float32, at least one")
-                if not one.isfinite().all():
-                    raise ValueError(f"`{own}` must be finite")
+            for key, tensor in tensors.items():
+                if not tensor.numel() or tensor.dtype != torch.float32:
+                    raise ValueError(f"`{key}` must be numbers in float32, at least one")
+                if not tensor.isfinite().all():
+                    raise ValueError(f"`{key}` must be finite")
             head.load_state_dict(tensors, assign=True)
         except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError, ArithmeticError) as error:
             raise ValueError(
@@ -152,10 +153,8 @@ class HeadReward(FrameEncoder):
 
     multi_view = True
 
-    def __init__(
-        self, model: str | None, *, head: PreferenceHead | None = None, device: str = "auto", **options: Any
-    ) -> None:
-        super().__init__(model, device, **options)
+    def __init__(self, fields: EncoderFields, *, head: PreferenceHead | None = None, device: str = "auto") -> None:
+        super().__init__(fields, device)
         self.head = None if head is None else head.to(self.model.device)
         self.feature_size = self.model.encode_text(["a frame"]).shape[1]
         """Width of the embeddings, D."""

@@ -190,7 +190,7 @@ def reachable_hub() -> Iterator[None]:
 
 
 def _answers(address: str) -> bool:
-    """Whether a server answers, with any status."""
+    """Tell whether a server answers, with any status."""
     from huggingface_hub.utils import get_session
 
     answers = []

@@ -1,7 +1,7 @@
 """`RewardSpec`, the base class of specifications: rewards as values. Imports no torch."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from vlmrm_gym.rewards.model import RewardModel
 
@@ -36,7 +36,7 @@ class RewardSpec:
         """Whether workers may score; otherwise the process of the environments does."""
         return True
 
-    def with_model(self, model: str) -> "RewardSpec":
+    def with_model(self, model: str) -> Self:
         """Return this specification with a vision-language model, if it is of one and names none."""
         return self
 

@@ -34,7 +34,7 @@ Files may name all of which `names_code` is False without --trust-code: no other
 
 
 def names_code(kind: object, values: Mapping[str, Any]) -> bool:
-    """Whether a specification of this kind with these fields runs code that they name, and that is not isolated."""
+    """Tell whether a reward of this kind with these fields runs code that they name, and that is not isolated."""
     return kind == "import" or (isinstance(kind, str) and ":" in kind) or values.get("isolate", True) is not True
 
 
@@ -43,7 +43,7 @@ SERVER = f"a server that pictures and a key would be sent to, or has a `request`
 
 
 def names_server(kind: object, values: Mapping[str, Any]) -> bool:
-    """Whether a reward or labeler of this kind with these fields sends pictures, and a key, where its fields say.
+    """Tell whether a reward or labeler of this kind with these fields sends pictures, and a key, where its fields say.
 
     A server on this machine is free, and so is OpenAI's with its own key; but not fields of `request` that spend the
     key on something else.
@@ -88,8 +88,8 @@ def resolve_reward(
                 f"{KINDS[near[0]].__name__}(...), or its mapping form."
             )
         named = ImportedReward(path=reward, kwargs=kwargs)
-        check_kwargs(found := named.find(), kwargs, reward)
-        return _completed(found(**kwargs)) if _is_kind(found) else named
+        check_kwargs(value := named.find(), kwargs, reward)
+        return _completed(value(**kwargs)) if _is_kind(value) else named
     if _is_kind(reward):
         check_kwargs(reward, kwargs, reward)
         return _completed(reward(**kwargs))
@@ -102,9 +102,9 @@ def resolve_reward(
     return OwnReward(reward, kwargs)
 
 
-def _is_kind(found: Any) -> TypeGuard[type[RewardSpec]]:
-    """Whether a value is a class of specifications."""
-    return isinstance(found, type) and issubclass(found, RewardSpec)
+def _is_kind(value: Any) -> TypeGuard[type[RewardSpec]]:
+    """Tell whether a value is a class of specifications."""
+    return isinstance(value, type) and issubclass(value, RewardSpec)
 
 
 def _completed(specification: RewardSpec) -> RewardSpec:
@@ -118,18 +118,18 @@ def _completed(specification: RewardSpec) -> RewardSpec:
 def to_mapping(specification: RewardSpec) -> dict[str, Any]:
     """A specification as a mapping, which JSON can hold if its fields can; `from_mapping` is the inverse.
 
-    `kind` is the key in `KINDS`, or of a kind of one's own the name of its class, "package.module:Class".
+    `kind` is the key in `KINDS`, or of a user's kind the name of its class, "package.module:Class".
 
     Raises:
         TypeError: It is not a dataclass.
         ValueError: Its class cannot be imported: it is of a notebook, or of a function.
     """
     specification = unwrapped(specification)
-    own = type(specification)
+    cls = type(specification)
     if not is_dataclass(specification):
         raise TypeError(f"`reward` must be a dataclass to be written as a mapping. Received {specification!r}.")
-    kind = next((kind for kind, known in KINDS.items() if known is own), f"{own.__module__}:{own.__qualname__}")
-    if kind not in KINDS and not _is_importable(own):
+    kind = next((kind for kind, known in KINDS.items() if known is cls), f"{cls.__module__}:{cls.__qualname__}")
+    if kind not in KINDS and not _is_importable(cls):
         raise ValueError(
             f"`reward` must be of a class that can be imported to be written as a mapping. Received {kind}. "
             "Move the class into a module."
@@ -143,15 +143,15 @@ def unwrapped(specification: RewardSpec) -> Any:
     return specification.specification if isinstance(specification, OwnReward) else specification
 
 
-def _is_importable(own: type[Any]) -> bool:
-    found: Any = None if own.__module__ == "__main__" else sys.modules.get(own.__module__)
-    for name in own.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is own
+def _is_importable(cls: type[Any]) -> bool:
+    value: Any = None if cls.__module__ == "__main__" else sys.modules.get(cls.__module__)
+    for name in cls.__qualname__.split("."):
+        value = getattr(value, name, None)
+    return value is cls
 
 
 def from_mapping(values: Mapping[str, Any]) -> RewardSpec:
-    """The specification that `to_mapping` turns into this mapping. Imports the class of a kind of one's own.
+    """The specification that `to_mapping` turns into this mapping. Imports the class of a user's kind.
 
     Raises:
         ValueError: Unknown kind, or a value is out of its range.
@@ -159,9 +159,9 @@ def from_mapping(values: Mapping[str, Any]) -> RewardSpec:
     """
     settings = dict(values)
     kind = settings.pop("kind", None)
-    own = _find_kind(kind)
-    check_names("a field of a reward", settings, [one.name for one in fields(own) if one.init and one.name != "kind"])
-    return own(**settings)  # a missing field is named by the class itself
+    cls = _find_kind(kind)
+    check_names("a field of a reward", settings, [one.name for one in fields(cls) if one.init and one.name != "kind"])
+    return cls(**settings)  # a missing field is named by the class itself
 
 
 def _find_kind(kind: object) -> type[Any]:
@@ -169,13 +169,11 @@ def _find_kind(kind: object) -> type[Any]:
     if isinstance(kind, str) and kind in KINDS:
         return KINDS[kind]
     if isinstance(kind, str) and ":" in kind:
-        found: Any = find_callable(kind, "reward")
-        if not (_is_kind(found) and is_dataclass(found)):
+        value: Any = find_callable(kind, "reward")
+        if not (_is_kind(value) and is_dataclass(value)):
             rule = "`reward`: kind must name a dataclass that derives from vlmrm_gym.RewardSpec"
-            raise ValueError(f"{rule}. Received {short_repr(kind)}, which is {short_repr(found)}.")
-        return cast(type[Any], found)
-    if kind == "tuned_clip":
-        raise ValueError("`reward`: the kind 'tuned_clip' is gone. examples/furl.py tunes CLIP to successes now.")
+            raise ValueError(f"{rule}. Received {short_repr(kind)}, which is {short_repr(value)}.")
+        return cast(type[Any], value)
     near = difflib.get_close_matches(str(kind), KINDS, 1)
     meant = f" Did you mean {near[0]!r}?" if near else ""
     kinds = ", ".join(map(repr, KINDS))
@@ -183,7 +181,7 @@ def _find_kind(kind: object) -> type[Any]:
 
 
 def recorded(reward: Any) -> Any:
-    """What the spec of an environment keeps of its `reward`.
+    """The `reward` that the spec of an environment keeps.
 
     Gymnasium deep-copies it, and writes `dataclasses.asdict` of it as JSON, which names no class. So a kind of one's
     own is kept as its mapping form, or, if it has none, as an object that is its own copy.

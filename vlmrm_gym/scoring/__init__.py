@@ -4,5 +4,4 @@ from vlmrm_gym.scoring.backends import make_scoring_queue as make_scoring_queue
 from vlmrm_gym.scoring.queue import ScoringQueue as ScoringQueue
 from vlmrm_gym.scoring.requests import Request as Request
 from vlmrm_gym.scoring.requests import transition_keys as transition_keys
-from vlmrm_gym.scoring.scorer import Timeouts as Timeouts
 from vlmrm_gym.scoring.scorer import WorkerDied as WorkerDied

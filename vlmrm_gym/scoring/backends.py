@@ -1,70 +1,40 @@
-"""Scorer backends by name, and their devices. A new one is a file with `start`, see `scorer`, and a line here."""
+"""Starts scorer backends, and chooses their devices."""
 
 import importlib
 import os
-import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym.rewards.heads import CombineViews
+from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.queue import ScoringQueue
-from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, ScorerOptions, Timeouts
-
-LOCAL = "local"
-"""The backend of `num_workers=0`: this process."""
-
-BACKENDS = {
-    LOCAL: "vlmrm_gym.scoring.local",
-    "process": "vlmrm_gym.scoring.process",
-    "ray": "vlmrm_gym.scoring.ray_backend",
-}
-"""Modules, imported on first use: Ray is optional."""
+from vlmrm_gym.scoring.scorer import MODULES, MakeEncoder, MakeRenderer
 
 
 def make_scoring_queue(
     make_encoder: MakeEncoder,
     make_renderer: MakeRenderer,
-    *,
+    options: ScoringOptions | None = None,
     combine: CombineViews | None = None,
-    num_workers: int = 0,
-    devices: Sequence[str] | None = None,
-    device: str = "cpu",
-    max_pending_bytes: int = sys.maxsize,
-    timeouts: Timeouts | None = None,
-    in_workers: bool = True,
-    backend: str = "process",
-    ray_options: Mapping[str, Any] | None = None,
 ) -> ScoringQueue:
     """Load models in this process or in workers, and wait until they are ready.
 
-    `make_encoder` makes the encoder of states from `device`, see `build_encoder`, and `make_renderer` the renderer from
-    a model's `render_size`; `combine` says how the rewards of views make one. 0 workers, or `in_workers=False`, score
-    in this process, whatever the backend. The defaults are those of a model that the caller has loaded, and of states
-    that all are in memory.
+    `combine` says how the rewards of views make one. Without options a model that the caller has loaded scores here.
     """
-    if not in_workers:
-        num_workers, devices = 0, None
-    started = importlib.import_module(BACKENDS[backend if num_workers else LOCAL]).start(
-        ScorerOptions(
-            make_encoder=make_encoder,
-            make_renderer=make_renderer,
-            num_workers=num_workers,
-            devices=devices,
-            device=device,
-            timeouts=timeouts or Timeouts(),
-            backend_options=ray_options or {},
-        )
-    )
+    options = options or ScoringOptions(device="cpu")
+    name = MODULES[options.backend if options.num_workers else "local"]
+    backend = importlib.import_module(f"vlmrm_gym.scoring.{name}")
+    started = backend.start(make_encoder, make_renderer, options)
     with close_on_error(started.scorers):
         head = started.info.make_head(combine)
-    return ScoringQueue(started, head, max_pending_bytes=max_pending_bytes)
+    # Half is for states that have not been submitted.
+    return ScoringQueue(started, head, max_pending_bytes=options.max_pending_bytes // 2)
 
 
-def choose_devices(num_workers: int, devices: Sequence[str] | None, device: str) -> list[str]:
+def choose_devices(options: ScoringOptions) -> list[str]:
     """The devices to score on, each at most once."""
     from vlmrm_gym.rewards.devices import resolve_device  # deferred: a worker need not import torch for this file
 
+    devices, device, num_workers = options.devices, options.device, options.num_workers
     if devices is None:
         first = resolve_device(device)
         if device == "auto" and first.type == "cuda" and num_workers:

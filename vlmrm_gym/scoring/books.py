@@ -48,14 +48,10 @@ class Chunk:
     """Of the states that are scored."""
     chosen: Indices | None
     """The states that are scored, until values are interpolated; None: all are."""
-    rewards: Rewards
-    """float32 (T,): as delivered, NaN before; part of the trajectory once the episode has ended."""
-    versions: NDArray[np.int64]
-    """int64 (T,): of the head that made them."""
-    states: States | None
-    """The T states, for the log until the episode ends; None without a log."""
     features: Features | None = None
     """None before the states are scored."""
+    logged: Trajectory | None = None
+    """What the log gets, NaN where rewards have not arrived; a part of the episode's once that has ended."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -104,28 +100,29 @@ class Scored:
 
     def concatenate(self, name: str) -> NDArray[Any]:
         """An attribute of the chunks, one after the other."""
-        return np.concatenate([getattr(chunk, name) for _, chunk in self.parts])
+        arrays = [getattr(chunk, name) for _, chunk in self.parts]
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
-    def pay(self, made: Rewards) -> None:
-        """Take the rewards that a head of single states has made of the features."""
-        rewards, start = [], 0
+    def pay(self, rewards: Rewards) -> None:
+        """Take the rewards that a head of single states has made of the features, one after the other."""
+        parts, start = [], 0
         for _, chunk in self.parts:
             assert chunk.features is not None
             stop = start + len(chunk.features)
-            rewards.append(made[start:stop] if chunk.chosen is None else interpolate(chunk.chosen, made[start:stop]))
-            start = stop
-        self.rewards = np.concatenate(rewards) + self.concatenate("offsets")
+            part, start = rewards[start:stop], stop
+            parts.append(part if chunk.chosen is None else interpolate(chunk.chosen, part))
+        self.rewards = np.concatenate(parts) + self.concatenate("offsets")
 
     def advance(self, head: CurrentHead, of: str) -> None:
         """Make the rewards with a head of sequences, from where it is in each episode."""
-        rewards = []
+        parts = []
         for episode, chunk in self.parts:
             assert chunk.features is not None
-            by, carry = self.carries.get(episode, episode.carry) or (head.head, None)
-            made, carry = head.advance(chunk.features, carry if by is head.head else None, of)
+            last_head, carry = self.carries.get(episode, episode.carry) or (head.head, None)
+            rewards, carry = head.advance(chunk.features, carry if last_head is head.head else None, of)
             self.carries[episode] = head.head, carry
-            rewards.append(made)
-        self.rewards = np.concatenate(rewards) + self.concatenate("offsets")
+            parts.append(rewards)
+        self.rewards = np.concatenate(parts) + self.concatenate("offsets")
 
 
 class EnvironmentBooks:
@@ -213,11 +210,11 @@ class EnvironmentBooks:
 
     def _log(self, log: EpisodeLog, episode: BookedEpisode) -> None:
         """Add an episode to the log; rewards that arrive later are filled in."""
-        chunks = episode.chunks
+        logged = [chunk.logged for chunk in episode.chunks if chunk.logged is not None]
         trajectory = Trajectory(
-            states=States.concatenate([chunk.states for chunk in chunks if chunk.states is not None]),
-            rewards=np.concatenate([chunk.rewards for chunk in chunks]),
-            versions=np.concatenate([chunk.versions for chunk in chunks]),
+            states=States.concatenate([part.states for part in logged]),
+            rewards=np.concatenate([part.rewards for part in logged]),
+            versions=np.concatenate([part.versions for part in logged]),
             task_rewards=np.array(episode.task_rewards),
             success=np.array(episode.success),
             env_index=self._env_index,
@@ -225,9 +222,8 @@ class EnvironmentBooks:
             start=episode.start,
         )
         start = 0
-        for chunk in chunks:
-            part = trajectory[start : start + len(chunk)]
-            chunk.rewards, chunk.versions, chunk.states = part.rewards, part.versions, None
+        for chunk in episode.chunks:
+            chunk.logged = trajectory[start : start + len(chunk)]
             start += len(chunk)
         log.grow(-episode.nbytes)
         episode.nbytes = 0
@@ -245,17 +241,18 @@ class EnvironmentBooks:
             return
         states, offsets, episode = self._states.states(), np.array(self._offsets, dtype=np.float32), self._episodes[-1]
         self._begin_chunk()
-        keys, chosen = transition_keys(self._env_index, np.arange(self.num_steps - count, self.num_steps)), None
-        exact, scored = (episode.length + np.arange(count)) % rules.clip.every == 0, states
+        first = int(transition_keys(self._env_index, self.num_steps - count))
+        keys, chosen, scored, exact = np.arange(first, first + count), None, states, np.ones(count, dtype=np.bool_)
+        if rules.clip.every > 1:
+            exact = (episode.length + np.arange(count)) % rules.clip.every == 0
         if rules.sparse.every > 1:
             chosen = rules.sparse.choose(count)
             scored, keys, exact = states[chosen], keys[chosen], np.isin(np.arange(count), chosen)
         request = Request(self._clips.extend(scored), keys, episode.memory)
-        rewards, versions = np.full(count, np.nan, dtype=np.float32), np.zeros(count, dtype=np.int64)
-        kept = None if rules.log is None else states
-        chunk = Chunk(offsets, exact, request, chosen, rewards, versions, kept)
+        chunk = Chunk(offsets, exact, request, chosen)
         episode.waiting.append(chunk)
         if rules.log is not None:
+            chunk.logged = Trajectory(states=states)
             episode.chunks.append(chunk)
         episode.length += count
         self.unsubmitted.append(request)
@@ -298,7 +295,8 @@ class EnvironmentBooks:
         start = 0
         for episode, chunk in scored.parts:
             stop = start + len(chunk)
-            chunk.rewards[:], chunk.versions[:] = scored.rewards[start:stop], version
+            if chunk.logged is not None:
+                chunk.logged.rewards[:], chunk.logged.versions[:] = scored.rewards[start:stop], version
             start = stop
             episode.waiting.popleft()
             episode.carry = scored.carries.get(episode)

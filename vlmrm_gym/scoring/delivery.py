@@ -2,8 +2,8 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,59 +12,35 @@ from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.infos import read_success
 from vlmrm_gym.rewards.heads import CurrentHead, ViewsHead, check_head
 from vlmrm_gym.scoring.books import BookRules, EnvironmentBooks, Scored
-from vlmrm_gym.scoring.requests import Request
+from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.select import SparseScoring
-from vlmrm_gym.scoring.state_encoder import EncoderInfo
+from vlmrm_gym.scoring.state_encoder import DirectScorer
 from vlmrm_gym.states import States
 
 Mask = NDArray[np.bool_]
 
 
-class Encoding(Protocol):
-    """Encodes the states of requests: a `ScoringQueue`, or a `DirectScorer`."""
-
-    info: EncoderInfo
-    batch_size: int
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes of all states that are not encoded yet."""
-        ...
-
-    def submit(self, *requests: Request) -> None:
-        """Have the states encoded."""
-        ...
-
-
 class RewardDelivery:
     """Has the states of environments scored, after every step or when episodes end, and delivers the rewards.
 
-    Args:
-        encoding: Encodes the states.
-        head: Makes rewards of features; None: there is none yet.
-        num_envs: Number of environments.
-        max_bytes: Limit on the memory of states that have not been submitted for encoding.
-        at_once: Whether rewards are delivered after every step.
-        overlap: Whether finished episodes are scored in the background.
-        keep_features: Whether features are delivered, and the head may change.
-        log: Remembers episodes; None: nothing does.
-        sparse: Chooses the states that are scored.
+    The head is None if there is none yet. Memory of states that have not been submitted is at most `max_bytes`.
+    `at_once` delivers after every step; `overlap` scores finished episodes in the background. With `keep_features`
+    features are delivered, and the head may change. The log, if there is one, remembers episodes.
     """
 
     def __init__(
         self,
-        encoding: Encoding,
+        encoding: ScoringQueue | DirectScorer,
         head: ViewsHead | None,
         num_envs: int,
         *,
         max_bytes: int = sys.maxsize,
-        at_once: bool = False,
         overlap: bool = False,
         keep_features: bool = False,
         log: EpisodeLog | None = None,
-        sparse: SparseScoring | None = None,
+        score_every: int = 1,
     ) -> None:
-        self._encoding, self._at_once, self._sparse = encoding, at_once, sparse or SparseScoring(1)
+        self._encoding, self._sparse = encoding, SparseScoring(score_every)
         self.head, self.keeps_features = CurrentHead(head, encoding.info.fingerprint), keep_features
         """Makes the rewards."""
         # With overlap, do not block on the two newest episodes: the one that has just ended, and the next one.
@@ -130,12 +106,10 @@ class RewardDelivery:
     def append(
         self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Add the transitions of a step: the state that each environment is in now.
+        """Add the transitions of a step: the state that each environment is in now. Returns infos of their indices.
 
         `stepped` and `ends`, bool (num_envs,), say where there was a transition, and where an episode has ended;
-        `offsets`, float64 (num_envs,), are added to the rewards. Returns the infos `vlm_step_index`, and those of
-        `_deliver`: of this step if rewards are delivered at once, else of finished episodes. An exception of scoring
-        is raised by the step itself in the first case, and kept for the next call in the second.
+        `offsets`, float64 (num_envs,), are added to the rewards.
         """
         steps = {"vlm_step_index": np.array([books.num_steps for books in self._books])}
         steps["_vlm_step_index"] = stepped.copy()
@@ -143,20 +117,23 @@ class RewardDelivery:
             success = None if self._rules.log is None else read_success(infos, len(stepped))
             for i in np.flatnonzero(stepped).tolist():
                 change = states.changes[i] if states.changes else None
-                said = (0.0, 0.0) if success is None else (float(infos["task_reward"][i]), float(success[i]))
-                self._books[i].append(states.rows[i], change, offsets[i], *said)
+                logged = (0.0, 0.0) if success is None else (float(infos["task_reward"][i]), float(success[i]))
+                self._books[i].append(states.rows[i], change, offsets[i], *logged)
             self._end_episodes(stepped & ends)
-            if self._at_once:
-                found = self._score_so_far()
-                self.raise_failure()
-                return steps | self._deliver(found)
-        return steps | self.finished_episodes()
+        return steps
+
+    def score_now(self) -> Mapping[int, Scored]:
+        """Wait for the rewards of all transitions: those of each environment. After an exception only `reset` helps."""
+        with self._changing():
+            arrived = self._score_so_far()
+            self.raise_failure()
+            return self._deliver(arrived)
 
     def finished_episodes(self) -> dict[str, Any]:
-        """The infos of `_deliver` for finished episodes. An exception of scoring is kept for the next call."""
+        """Return the infos of finished episodes. An exception of scoring is kept for the next call."""
         with self._changing():
             self._collect(keep_newest=self._num_nonblocking_episodes)
-            return self._deliver(self._pay(EnvironmentBooks.scored_episode))
+            return self.as_infos(self._deliver(self._pay(EnvironmentBooks.scored_episode)))
 
     def flush(self) -> dict[str, Any]:
         """Wait for all rewards: infos with those of unfinished episodes too.
@@ -164,10 +141,10 @@ class RewardDelivery:
         After an exception of scoring, rewards that have arrived are kept for the next call.
         """
         with self._changing():
-            found = self._score_so_far()
+            arrived = self._score_so_far()
         self.raise_failure()
         with self._changing():
-            return self._deliver(found)
+            return self.as_infos(self._deliver(arrived))
 
     def _score_so_far(self) -> dict[int, Scored]:
         for books in self._books:
@@ -185,11 +162,16 @@ class RewardDelivery:
 
     def _pay(self, find: Callable[[EnvironmentBooks], Scored | None]) -> dict[int, Scored]:
         """Find what is scored of each environment, and make its rewards. An exception of the head is kept."""
-        found = {i: scored for i, books in enumerate(self._books) if (scored := find(books)) is not None}
-        if len(found) > 1 and not self.head.looks_at_sequences and self._pay_together(found):
-            return found
+        arrived = {i: scored for i, books in enumerate(self._books) if (scored := find(books)) is not None}
+        if len(arrived) > 1 and not self.head.looks_at_sequences:
+            with suppress(ValueError):  # below, the rewards that can be made are made
+                features = [scored.concatenate("features") for scored in arrived.values()]
+                rewards = np.split(self.head(np.concatenate(features)), np.cumsum(list(map(len, features)))[:-1])
+                for scored, of_env in zip(arrived.values(), rewards, strict=True):
+                    scored.pay(of_env)
+                return arrived
         paid = dict[int, Scored]()
-        for i, scored in found.items():
+        for i, scored in arrived.items():
             of = f"environment {i}"
             try:
                 if self.head.looks_at_sequences:
@@ -202,35 +184,28 @@ class RewardDelivery:
                 paid[i] = scored
         return paid
 
-    def _pay_together(self, found: Mapping[int, Scored]) -> bool:
-        """Make the rewards of all environments in one call of the head; False if it cannot make them all."""
-        features = {i: scored.concatenate("features") for i, scored in found.items()}
-        try:
-            made = self.head(np.concatenate(list(features.values())))
-        except ValueError:
-            return False
-        start = 0
-        for i, scored in found.items():
-            scored.pay(made[start : start + len(features[i])])
-            start += len(features[i])
-        return True
+    def _deliver(self, scored_parts: Mapping[int, Scored]) -> Mapping[int, Scored]:
+        """Drop from the books what `_pay` has made the rewards of, and return it."""
+        for i, scored in scored_parts.items():
+            self._books[i].deliver(scored, self.head.version if self.keeps_features else 0)
+        return scored_parts
 
-    def _deliver(self, found: Mapping[int, Scored]) -> dict[str, Any]:
-        """Infos with the rewards that `_pay` has made, which are then dropped from the books."""
-        num_envs, version = len(self._books), self.head.version
+    def as_infos(self, scored_parts: Mapping[int, Scored]) -> dict[str, Any]:
+        """Infos of rewards that have just been delivered; see `vlmrm_gym.infos`."""
+        num_envs = len(self._books)
         arrived = np.zeros(num_envs, dtype=np.bool_)
         rewards, features, offsets, exact = np.full((4, num_envs), None, dtype=object)
         episodes, start = np.zeros(num_envs, dtype=np.int64), np.array([books.num_delivered for books in self._books])
-        for i, scored in found.items():
+        for i, scored in scored_parts.items():
             arrived[i], episodes[i], rewards[i] = True, scored.episode, scored.rewards
             exact[i], offsets[i] = scored.concatenate("exact"), scored.concatenate("offsets")
+            start[i] -= len(scored)
             if self.keeps_features:
                 features[i] = scored.concatenate("features")
-            self._books[i].deliver(scored, version if self.keeps_features else 0)
         infos = {"vlm_rewards": rewards, "vlm_episode_index": episodes, "vlm_reward_start": start}
         if self._sparse.every > 1 or self._rules.clip.every > 1:
             infos["vlm_scored"] = exact
         if self.keeps_features:
             infos |= {"vlm_features": features, "vlm_task_rewards": offsets}
-            infos["vlm_reward_version"] = np.full(num_envs, version)
+            infos["vlm_reward_version"] = np.full(num_envs, self.head.version)
         return {**infos, **{f"_{name}": arrived.copy() for name in infos}}

@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.rewards.model import Features
 from vlmrm_gym.scoring.backends import choose_devices
+from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.requests import StateBatch
-from vlmrm_gym.scoring.scorer import ScorerOptions, StartedScorers
+from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, StartedScorers
 from vlmrm_gym.scoring.state_encoder import Progress, StateEncoder
 from vlmrm_gym.states import Renderer
 
 
-def start(options: ScorerOptions) -> StartedScorers:
+def start(make_encoder: MakeEncoder, make_renderer: MakeRenderer, options: ScoringOptions) -> StartedScorers:
     """Start one scorer on threads of this process."""
-    (device,) = choose_devices(0, options.devices, options.device)
-    encoder = options.make_encoder(device=device)
-    renderer = options.make_renderer(encoder.info.render_size)
+    (device,) = choose_devices(options)
+    encoder = make_encoder(device=device)
+    renderer = make_renderer(encoder.info.render_size)
     other = pickle.loads(pickle.dumps(renderer))
     return StartedScorers([LocalScorer(encoder, renderer)], encoder.info, other)
 

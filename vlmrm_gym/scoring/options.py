@@ -7,6 +7,7 @@ and from those of `CLIP`. Imports no torch.
 
 import ast
 import inspect
+import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -16,18 +17,19 @@ from inspect import Parameter
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, cast, get_type_hints
 
-from vlmrm_gym._util.validation import check_flag, check_task_reward_weight, short_repr
+from vlmrm_gym._util.validation import check_flag, check_task_reward_weight, is_number, short_repr
 from vlmrm_gym.data.episode_log import EpisodeLog
-from vlmrm_gym.rewards.clip import Check, CLIPFields, check_count, checked, integer, one_of, optional
+from vlmrm_gym.rewards.clip import Check, CLIPFields, check_count, checked, integer, of_type, one_of, optional
 from vlmrm_gym.rewards.specification import resolve_reward
-from vlmrm_gym.scoring.scorer import Timeouts
+from vlmrm_gym.scoring.scorer import Backend
 from vlmrm_gym.states import Quality
 
 Environment = TypeVar("Environment", bound=type[Any])
 Settings = Mapping[str, Any]
 Camera = Settings | str | int
-Backend = Literal["process", "ray"]
 ScoringMode = Literal["episode", "step"]
+TIMEOUTS: Mapping[str, float | None] = {"load": 3600.0, "draw": 300.0, "encode": 900.0, "schedule": 600.0}
+"""Default `worker_timeouts`, in seconds."""
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -46,21 +48,18 @@ def _devices(name: str, value: Any) -> list[str]:
     return list(value)
 
 
-def _ray_options(name: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f'`{name}` must be a mapping such as {{"num_gpus": 0.25}}. Received {short_repr(value)}.')
-    return value
-
-
 def _timeouts(name: str, value: Any) -> Mapping[str, float | None]:
-    Timeouts.of(value)
+    rule = f"`{name}` must be a mapping of {', '.join(map(repr, TIMEOUTS))} to seconds above 0 or None"
+    if not isinstance(value, Mapping) or not value.keys() <= TIMEOUTS.keys():
+        raise ValueError(f"{rule}. Received {short_repr(value)}.")
+    for stage, seconds in value.items():
+        if seconds is not None and (not is_number(seconds) or not 0 < seconds < math.inf):
+            raise ValueError(f"{rule}. Received {short_repr(seconds)} for {short_repr(stage)}.")
     return value
 
 
-def _episode_log(name: str, value: Any) -> EpisodeLog:
-    if not isinstance(value, EpisodeLog):
-        raise TypeError(f"`{name}` must be an EpisodeLog. Received {short_repr(value)}.")
-    return value
+_EPISODE_LOG = of_type(EpisodeLog, "an EpisodeLog")
+_RAY_OPTIONS = of_type(Mapping, 'a mapping such as {"num_gpus": 0.25}')
 
 
 def _has(check: Check | None, *marks: str) -> Mapping[str, Any]:
@@ -120,7 +119,7 @@ class FileOptions(ViewOptions, DeviceOption):
     backend: Backend = field(default="process", metadata=_has(one_of(Backend), "vector", "resumable"))
     """Where workers run: "process" on this machine, "ray" on a Ray cluster (that of `RAY_ADDRESS`, or the one that
     `ray.init` has connected to, or else a local one that ends with the environments)."""
-    ray_options: Settings | None = field(default=None, metadata=_has(optional(_ray_options), "vector", "resumable"))
+    ray_options: Settings | None = field(default=None, metadata=_has(optional(_RAY_OPTIONS), "vector", "resumable"))
     """Options of the Ray actors, such as {num_gpus: 0.25}."""
     devices: Sequence[str] | None = field(default=None, metadata=_has(optional(_devices), "vector", "resumable"))
     """Devices of the worker processes, such as "cuda:0" and "cuda:1", taken in turn. None: see `device`. Not with Ray,
@@ -159,7 +158,7 @@ class ScoringOptions(FileOptions):
     """Return the features that the rewards are made of, so that replay buffers can make all rewards anew with another
     head; see `head`. For a reward with `encode` and `head`, such as `CLIP`. Always so for a `Preference` that is yet to
     be learned."""
-    episode_log: EpisodeLog | None = field(default=None, metadata=_has(optional(_episode_log), "vector"))
+    episode_log: EpisodeLog | None = field(default=None, metadata=_has(optional(_EPISODE_LOG), "vector"))
     """Remembers the newest episodes, whose states can be drawn and scored again: an `EpisodeLog`. For a `Preference`
     that is yet to be learned None is one of 1 GiB."""
 
@@ -176,31 +175,30 @@ class ScoringOptions(FileOptions):
     def of(cls, keywords: Mapping[str, Any], *, vector: bool) -> "ScoringOptions":
         """The options that the keywords of a single or a vector environment describe.
 
-        Besides the options there may be `prompt` and the other fields of `CLIP`: short for a `reward` of them.
-
-        Raises:
-            TypeError: A keyword is unknown, of a wrong type, or says the same as another.
-            ValueError: A value is out of its range. The message names the keyword.
+        Besides the options there may be `prompt` and the other fields of `CLIP`: short for a `reward` of them. A
+        TypeError or ValueError names the keyword that is unknown, wrong, or says the same as another.
         """
         known = [one.name for one in option_fields(vector=vector)]
         for name in keywords:
             if name not in known and name in cls.__dataclass_fields__:
                 rule = f"`{name}` is for vector environments only. Received {short_repr(keywords[name])}."
                 raise TypeError(f"{rule} Make a VLMRewardVectorEnv, or call gymnasium.make_vec.")
-        own = {name: value for name, value in keywords.items() if name in known}
-        clip = {name: value for name, value in keywords.items() if name not in (*own, "prompt")}
-        options, others = cls(**own), [*known, *["autoreset_mode"] * vector]
+        flat = {name: value for name, value in keywords.items() if name in known}
+        clip = {name: value for name, value in keywords.items() if name not in (*flat, "prompt")}
+        options, others = cls(**flat), [*known, *["autoreset_mode"] * vector]
         reward = resolve_reward(options.reward, options.reward_kwargs, keywords.get("prompt"), clip, others)
         options = replace(options, reward=reward, reward_kwargs=None)
+        if not reward.in_workers:
+            options = replace(options, num_workers=0, devices=None)
         if vector and reward.learns:
             log = EpisodeLog(2**30) if options.episode_log is None else options.episode_log
             options = replace(options, return_features=True, episode_log=log)
         return options
 
     @property
-    def timeouts(self) -> Timeouts:
-        """The limits for workers."""
-        return Timeouts.of(self.worker_timeouts)
+    def timeouts(self) -> Mapping[str, float | None]:
+        """The limits for workers, in seconds; None: no limit."""
+        return {**TIMEOUTS, **(self.worker_timeouts or {})}
 
 
 def option_fields(*, vector: bool) -> list[Field[Any]]:
@@ -238,8 +236,8 @@ def takes_options(*, vector: bool) -> Callable[[Environment], Environment]:
             parameters.append(Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=hint))
         construct: Any = environment.__init__
         signature = inspect.signature(construct)
-        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        construct.__signature__ = signature.replace(parameters=[*own, *parameters])
+        before = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        construct.__signature__ = signature.replace(parameters=[*before, *parameters])
         if environment.__doc__ is not None:
             listing = f"\n{' ' * 8}".join(entries)
             environment.__doc__ = re.sub("keywords: .*", lambda _: listing, environment.__doc__, count=1)

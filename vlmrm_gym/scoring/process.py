@@ -16,8 +16,9 @@ import cloudpickle
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.system import usable_cores
 from vlmrm_gym.scoring.backends import choose_devices, worker_env
+from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.remote import LOG_TAIL_BYTES, RemoteScorer, finish_start
-from vlmrm_gym.scoring.scorer import ScorerOptions, StartedScorers
+from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, StartedScorers
 
 REAP_TIMEOUT = 1.0
 """Seconds to wait for a killed process and its pipes; one blocked on a file system can take much longer to end."""
@@ -32,19 +33,19 @@ main(parent)
 """
 
 
-def start(options: ScorerOptions) -> StartedScorers:
+def start(make_encoder: MakeEncoder, make_renderer: MakeRenderer, options: ScoringOptions) -> StartedScorers:
     """Start the workers, and wait until their models are loaded."""
-    devices = choose_devices(options.num_workers, options.devices, options.device)
+    devices = choose_devices(options)
     threads = max(1, usable_cores() // options.num_workers)
     scorers, shown = list[RemoteScorer](), dict[str, object]()
     with close_on_error(scorers):
         for number in range(options.num_workers):
             device = devices[number % len(devices)]
             # Pickled first, so that an error starts no process.
-            make_encoder = cloudpickle.dumps(partial(options.make_encoder, device=device.partition(":")[0]))
+            encoder = cloudpickle.dumps(partial(make_encoder, device=device.partition(":")[0]))
             environment = {**os.environ, **worker_env(device, threads)}
-            scorers.append(RemoteScorer(partial(ProcessChannel, environment), make_encoder, options.timeouts, shown))
-        return finish_start(scorers, scorers, options.make_renderer)
+            scorers.append(RemoteScorer(partial(ProcessChannel, environment), encoder, options.timeouts, shown))
+        return finish_start(scorers, scorers, make_renderer)
 
 
 class ProcessChannel:

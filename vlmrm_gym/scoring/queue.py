@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.rewards.heads import ViewsHead, apply_head
-from vlmrm_gym.rewards.model import Features, Rewards
+from vlmrm_gym.rewards.heads import ViewsHead
+from vlmrm_gym.rewards.model import Features
 from vlmrm_gym.scoring.requests import Dispatch, Part, Request
 from vlmrm_gym.scoring.scorer import Scorer, StartedScorers, WorkerDied
 from vlmrm_gym.states import States
@@ -64,10 +64,6 @@ class ScoringQueue:
     def pending_bytes(self) -> int:
         """Bytes of all states that are not scored yet."""
         return sum(request.nbytes for request in tuple(self._requests))
-
-    def rewards(self, states: States) -> Rewards:
-        """Score B states, of an episode from its beginning where that matters: float32 (B,). See `features`."""
-        return apply_head(self.head, self.features(states))
 
     def features(self, states: States) -> Features:
         """Encode B states, of an episode from its beginning if the model is ordered, and wait: float32 (B, V, D).

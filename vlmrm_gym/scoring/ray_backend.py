@@ -22,9 +22,10 @@ import cloudpickle
 from vlmrm_gym._util.errors import Closable, close_on_error
 from vlmrm_gym._util.system import usable_cores
 from vlmrm_gym.scoring.backends import thread_env
+from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.ray_cluster import Cluster, choose_device, compare_versions, versions
 from vlmrm_gym.scoring.remote import LOG_TAIL_BYTES, TICK, RemoteScorer, finish_start
-from vlmrm_gym.scoring.scorer import ScorerOptions, StartedScorers
+from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, StartedScorers
 from vlmrm_gym.scoring.worker import picklable, serve
 
 logger = logging.getLogger(__name__)
@@ -37,25 +38,25 @@ KILL_TIMEOUT = 1.0  # seconds before an actor on this node is killed by a signal
 LOG_TIMEOUT = 10.0  # seconds to read the log on the node of a dead actor
 
 
-def start(options: ScorerOptions) -> StartedScorers:
+def start(make_encoder: MakeEncoder, make_renderer: MakeRenderer, options: ScoringOptions) -> StartedScorers:
     """Start the actors; wait for the models of those that the cluster has room for."""
-    made: list[Closable] = [cluster := Cluster()]  # the newest first
-    with close_on_error(made):
+    opened: list[Closable] = [cluster := Cluster()]  # the newest first
+    with close_on_error(opened):
         actor_options = cluster.actor_options(options)
         _actor_class(cluster.ray, actor_options)  # Ray checks them
         device = choose_device(options.device, actor_options["num_gpus"])
         cluster.check_room(actor_options)
         environment = thread_env(max(1, usable_cores() // options.num_workers)) if cluster.is_local else {}
-        make_encoder = cloudpickle.dumps(partial(options.make_encoder, device=device))
+        encoder = cloudpickle.dumps(partial(make_encoder, device=device))
         siblings = set[RayChannel]()
-        start_worker = partial(RayChannel, cluster, actor_options, environment, options.timeouts.schedule, siblings)
+        start_worker = partial(RayChannel, cluster, actor_options, environment, options.timeouts["schedule"], siblings)
         scorers, shown = list[RemoteScorer](), dict[str, object]()
         for _ in range(options.num_workers):
-            made.insert(0, share := Cluster())
-            scorers.append(RemoteScorer(start_worker, make_encoder, options.timeouts, shown, share))
-            made.insert(0, scorers[-1])
+            opened.insert(0, share := Cluster())
+            scorers.append(RemoteScorer(start_worker, encoder, options.timeouts, shown, share))
+            opened.insert(0, scorers[-1])
             Cluster.scorers.add(scorers[-1])
-        started = finish_start(scorers, _wait_for_places(scorers), options.make_renderer)
+        started = finish_start(scorers, _wait_for_places(scorers), make_renderer)
     cluster.close()  # each scorer holds its own share
     return started
 

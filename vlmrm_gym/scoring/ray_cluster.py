@@ -17,7 +17,7 @@ from gymnasium.error import DependencyNotInstalled
 
 from vlmrm_gym._util import __version__
 from vlmrm_gym._util.system import usable_cores
-from vlmrm_gym.scoring.scorer import ScorerOptions
+from vlmrm_gym.scoring.options import ScoringOptions
 
 logger = logging.getLogger(__name__)
 
@@ -114,9 +114,10 @@ class Cluster:
             return dead.format(f"its head does not answer ({error})")
         return "" if self.alive() else dead.format("its only node is gone")
 
-    def actor_options(self, options: ScorerOptions) -> dict[str, Any]:
+    def actor_options(self, options: ScoringOptions) -> dict[str, Any]:
         """Make the options of the actors: the user's override the defaults."""
-        if reserved := [name for name in _RESERVED if name in options.backend_options]:
+        chosen = options.ray_options or {}
+        if reserved := [name for name in _RESERVED if name in chosen]:
             raise ValueError(
                 f"`ray_options` must leave {', '.join(_RESERVED)} to vlmrm_gym, which replaces dead actors by itself. "
                 f"Received {reserved[0]!r}."
@@ -130,7 +131,7 @@ class Cluster:
         wants_gpu = options.device.startswith("cuda") or (options.device == "auto" and has_gpus)
         # In a local cluster that we started, any number of workers may share the CPUs, as processes do.
         defaults = {"num_cpus": 0 if self.is_local else 1, "num_gpus": int(wants_gpu)}
-        return {**defaults, **options.backend_options, **_RESTARTS}
+        return {**defaults, **chosen, **_RESTARTS}
 
     def check_room(self, actor_options: Mapping[str, Any]) -> None:
         """Raise ValueError if no node, idle or busy, could have an actor; only warn if the cluster can grow."""

@@ -5,14 +5,14 @@ import pickle
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from vlmrm_gym._util.errors import Closable
 from vlmrm_gym.rewards.model import Features
 from vlmrm_gym.scoring.requests import StateBatch
-from vlmrm_gym.scoring.scorer import MakeRenderer, StartedScorers, Timeouts, WorkerDied
+from vlmrm_gym.scoring.scorer import MakeRenderer, StartedScorers, WorkerDied
 from vlmrm_gym.scoring.state_encoder import EncoderInfo
 
 TICK = 0.2
@@ -64,8 +64,8 @@ _DOING = {"load": "loading the model", "draw": "drawing frames", "encode": "enco
 class Watchdog:
     """Counts the seconds without progress of each stage of a worker that has work."""
 
-    def __init__(self, timeouts: Timeouts) -> None:
-        self._limits = {stage: getattr(timeouts, stage) or math.inf for stage in _DOING}
+    def __init__(self, timeouts: Mapping[str, float | None]) -> None:
+        self._limits = {stage: timeouts[stage] or math.inf for stage in _DOING}
         self._silent = dict.fromkeys(_DOING, 0.0)
         self._loaded = False
         self.num_sent = 0
@@ -87,12 +87,12 @@ class Watchdog:
         }
         wrong = None
         progressing = payload if kind == "progress" else None
-        for own, is_working in working.items():
-            self._silent[own] = self._silent[own] + seconds if is_working and own != progressing else 0.0
-            if not kind and self._silent[own] > self._limits[own]:
+        for stage, is_working in working.items():
+            self._silent[stage] = self._silent[stage] + seconds if is_working and stage != progressing else 0.0
+            if not kind and self._silent[stage] > self._limits[stage]:
                 wrong = (
-                    f"did not respond for {self._limits[own]:g} seconds ({_DOING[own]}). If it needs longer, "
-                    f'pass worker_timeouts={{"{own}": seconds}}.'
+                    f"did not respond for {self._limits[stage]:g} seconds ({_DOING[stage]}). If it needs longer, "
+                    f'pass worker_timeouts={{"{stage}": seconds}}.'
                 )
         return wrong
 
@@ -108,7 +108,7 @@ class RemoteScorer:
         self,
         start_worker: Callable[[], Channel],
         make_encoder: bytes,
-        timeouts: Timeouts,
+        timeouts: Mapping[str, float | None],
         shown: dict[str, object],
         connection: Closable | None = None,
     ) -> None:

@@ -105,7 +105,8 @@ class Request:
 
     def whole(self) -> StateBatch:
         """Make one batch of all states."""
-        return Dispatch([self.cut(len(self))]).batch
+        assert self.states is not None
+        return StateBatch(self.keys, self.states, [(len(self), self.memory)] if self.memory is not None else [])
 
     def cut(self, room: int) -> "Part":
         """Cut the next states, at most `room` of them."""
@@ -120,7 +121,7 @@ class Request:
         return len(self) - self.num_dispatched
 
     def done(self) -> bool:
-        """Whether this attempt has succeeded or failed."""
+        """Tell whether this attempt has succeeded or failed."""
         return self._done
 
     def error(self) -> BaseException | None:
@@ -160,7 +161,7 @@ class Dispatch:
 
     @cached_property
     def batch(self) -> StateBatch:
-        """What a scorer gets; the same each time, because a feature's last digits depend on its batch."""
+        """The states that a scorer gets; the same each time, because a feature's last digits depend on its batch."""
         keys = np.concatenate([part.request.keys[part.start : part.stop] for part in self.parts])
         memories = [(len(part), part.request.memory) for part in self.parts if part.request.memory is not None]
         return StateBatch(keys, States.concatenate([part.states for part in self.parts]), memories)

@@ -1,19 +1,22 @@
 """The protocol of scorer backends: keyed states in, features out.
 
-A backend is a file with a function `start(ScorerOptions) -> StartedScorers`, and a line in `backends.py`.
+A backend is a file with `start(MakeEncoder, MakeRenderer, ScoringOptions) -> StartedScorers`, and its name here.
 `ScoringQueue` forms batches, bounds memory and delivers features; a backend only works on batches, in order.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
-from vlmrm_gym._util.validation import is_number, short_repr
-from vlmrm_gym.rewards.model import Features
+from vlmrm_gym.rewards.model import Features, RenderSize
 from vlmrm_gym.scoring.requests import StateBatch
 from vlmrm_gym.scoring.state_encoder import EncoderInfo, StateEncoder
 from vlmrm_gym.states import Renderer
+
+Backend = Literal["process", "ray"]
+"""Where workers run."""
+MODULES: dict[Backend | Literal["local"], str] = {"local": "local", "process": "process", "ray": "ray_backend"}
+"""Modules of this folder, imported on first use: Ray is optional. `num_workers=0` is "local": this process."""
 
 
 class WorkerDied(RuntimeError):
@@ -55,54 +58,10 @@ class Scorer(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeouts:
-    """Seconds without progress after which a worker is killed; None: no limit.
-
-    Limits apply to small steps of work, so they need not grow with the batch size.
-    """
-
-    load: float | None = 3600.0
-    """Loading the model, including a download of its weights."""
-    draw: float | None = 300.0
-    """Rendering 64 frames; the first ones include creating an OpenGL context."""
-    encode: float | None = 900.0
-    """Encoding one microbatch: a frame for a large model on a CPU, a batch on a GPU."""
-    schedule: float | None = 600.0
-    """Ray only: the time without any worker, until the first one has a place, or after a cluster has lost all."""
-
-    @classmethod
-    def of(cls, worker_timeouts: Mapping[str, float | None] | None) -> "Timeouts":
-        """From the keyword argument: a mapping of some of the fields; the others keep their defaults."""
-        names = list(asdict(cls()))
-        rule = f"`worker_timeouts` must be a mapping of {', '.join(map(repr, names))} to seconds above 0 or None"
-        given = {} if worker_timeouts is None else worker_timeouts
-        if not isinstance(given, Mapping) or not set(given) <= set(names):
-            raise ValueError(f"{rule}. Received {short_repr(worker_timeouts)}.")
-        for name, seconds in given.items():
-            if seconds is not None and (not is_number(seconds) or not 0 < seconds < math.inf):
-                raise ValueError(f"{rule}. Received {short_repr(seconds)} for {short_repr(name)}.")
-        return cls(**given)
-
-
 MakeEncoder = Callable[..., StateEncoder]
-MakeRenderer = Callable[[Callable[[int, int], tuple[int, int]]], Renderer]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScorerOptions:
-    """Options of a backend."""
-
-    make_encoder: MakeEncoder
-    """Makes the encoder of states from `device`. Can be pickled, if necessary by cloudpickle."""
-    make_renderer: MakeRenderer
-    """Makes the renderer, which can be pickled, from a model's `render_size`."""
-    num_workers: int
-    devices: Sequence[str] | None
-    device: str
-    timeouts: Timeouts = field(default_factory=Timeouts)
-    backend_options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of one backend, such as `ray_options`."""
+"""Makes the encoder of states from `device`. Can be pickled, if necessary by cloudpickle."""
+MakeRenderer = Callable[[RenderSize], Renderer]
+"""Makes the renderer, which can be pickled, from a model's `render_size`."""
 
 
 @dataclass(frozen=True)

@@ -6,22 +6,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym._util.validation import check_positive_integer
-from vlmrm_gym.rewards.heads import SequenceHead
 from vlmrm_gym.rewards.model import ClipShape
-from vlmrm_gym.scoring.state_encoder import EncoderInfo
 from vlmrm_gym.states import States
 
 Indices = NDArray[np.int64]
-
-
-def check_clip_fits(shape: ClipShape, time_limit: int | None) -> None:
-    """Raise a ValueError if clips are longer than an episode, of `time_limit` steps at most; None: not known."""
-    if time_limit is not None and shape.span >= time_limit:
-        raise ValueError(
-            f"`clip_length` and `clip_stride` must make clips that fit into an episode, of {time_limit} steps at most. "
-            f"Received {shape.length} frames, {shape.stride} steps apart: {shape.span + 1} steps."
-        )
 
 
 class EpisodeClips:
@@ -66,21 +54,7 @@ class SparseScoring:
     """Scores the first, every k-th and the last state of every chunk."""
 
     def __init__(self, every: int) -> None:
-        check_positive_integer("score_every", every)
-        self.every = int(every)
-        self._warned = False
-
-    def check(self, info: EncoderInfo) -> None:
-        """Raise a ValueError if a reward cannot be interpolated."""
-        reason = None if info.interpolate else "says that it cannot be interpolated"
-        if isinstance(info.head, SequenceHead):
-            reason = "looks at sequences of states"
-        if info.clip.length > 1:
-            reason = "is of clips, which overlap"
-        if info.clip.every > 1:
-            reason = f"says itself that every {info.clip.every}th state is scored"
-        if reason is not None and self.every > 1:
-            raise ValueError(f"`score_every` is not for this reward: it {reason}. Received {self.every}. Leave it out.")
+        self.every, self._warned = every, False
 
     def end_episode(self, length: int) -> None:
         """Warn, once, of an episode of which only the ends are scored."""

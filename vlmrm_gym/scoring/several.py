@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym.rewards.heads import CombineViews, advance_head
 from vlmrm_gym.rewards.learned import NO_HEAD
-from vlmrm_gym.rewards.model import Features, RewardModel
+from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.backends import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request
@@ -34,7 +34,7 @@ class SeveralRewards:
     @property
     def microbatch_size(self) -> int:
         """Frames per interruptible call, of the model with the fewest."""
-        return min(model.microbatch_size or model.batch_size for own in self._models for _, model in own)
+        return min(model.microbatch_size or model.batch_size for models in self._models for _, model in models)
 
     def open(self, make_renderer: MakeRenderer, num_views: int = 1, combine: CombineViews | None = None) -> None:
         """Begin to score; `close` ends it. `make_renderer` makes the renderer from a model's `render_size`."""
@@ -85,10 +85,10 @@ class _Scorer:
         """Begin an episode."""
         self._clips.begin_episode()
         self._count, self._memory = 0, {0: None} if self.queue.info.ordered else None
-        self._carries: list[Any] = [None] * len(self._heads)
+        self._carries: Sequence[Any] = [None] * len(self._heads)
 
     def __call__(self, parts: Sequence[States], *, begins: bool) -> NDArray[np.float32]:
-        """Score B states: float32 (B, number of rewards)."""
+        """Score B states, of the current episode or of others that begin: float32 (B, number of rewards)."""
         requests = []
         for part in filter(len, parts):
             if begins:
@@ -97,11 +97,12 @@ class _Scorer:
             requests.append(Request(self._clips.extend(part), keys, self._memory))
             self._count += len(part)
         self.queue.encode(*requests)
-        return np.concatenate([self._pay(request.features, begins=begins) for request in requests])
-
-    def _pay(self, features: Features, *, begins: bool) -> NDArray[np.float32]:
-        """Make the rewards of the next states of an episode, float32 (T, number of rewards)."""
-        carries = [None] * len(self._heads) if begins else self._carries
-        made = [advance_head(head, features, own) for head, own in zip(self._heads, carries, strict=True)]
-        self._carries = [carry for _, carry in made]
-        return np.stack([rewards for rewards, _ in made], axis=1)
+        rewards = [np.empty((0, len(self._heads)), dtype=np.float32)]
+        for request in requests:
+            carries = [None] * len(self._heads) if begins else self._carries
+            heads = zip(self._heads, carries, strict=True)
+            columns, self._carries = zip(
+                *(advance_head(head, request.features, carry) for head, carry in heads), strict=True
+            )
+            rewards.append(np.stack(columns, axis=1))
+        return np.concatenate(rewards)

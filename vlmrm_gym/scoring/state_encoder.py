@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
-from vlmrm_gym.rewards.heads import CombineViews, ViewsHead, make_head
+from vlmrm_gym.rewards.heads import CombineViews, SequenceHead, ViewsHead, make_head
 from vlmrm_gym.rewards.model import (
     ClipShape,
     Features,
@@ -35,7 +35,7 @@ Progress = Callable[[Stage], object]
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderInfo:
-    """What the process of the environments knows of a reward model, wherever it is loaded."""
+    """Describes a reward model to the process of the environments, wherever the model is loaded."""
 
     batch_size: int
     """States per call, at most."""
@@ -59,11 +59,7 @@ class EncoderInfo:
     """Shape of a state's features, (V, D); None if the model does not say its `feature_size`."""
 
     def make_head(self, combine: CombineViews | None) -> ViewsHead | None:
-        """Make the head of states, None if there is none yet; rewards of views are combined, by "min" for None.
-
-        Raises:
-            ValueError: There are no rewards of views to combine.
-        """
+        """Make the head of states, None if there is none yet; rewards of views are combined, by "min" for None."""
         if self.multi_view:
             if combine is not None:
                 seen = "no view, but the states" if self.sees_states else "all views at once"
@@ -71,6 +67,25 @@ class EncoderInfo:
         elif combine is None and self.num_views > 1:
             combine = CombineViews("min", self.num_views)
         return None if self.head is None else make_head(self.head, combine, self.fingerprint)
+
+    def check_fits(self, time_limit: int | None, score_every: int = 1) -> None:
+        """Raise a ValueError if clips do not fit into an episode, or rewards cannot be interpolated as asked for."""
+        clip = self.clip
+        if time_limit is not None and clip.span >= time_limit:
+            raise ValueError(
+                f"`clip_length` and `clip_stride` must make clips that fit into an episode, of {time_limit} steps at "
+                f"most. Received {clip.length} frames, {clip.stride} steps apart: {clip.span + 1} steps."
+            )
+        reason = None if self.interpolate else "says that it cannot be interpolated"
+        if isinstance(self.head, SequenceHead):
+            reason = "looks at sequences of states"
+        if clip.length > 1:
+            reason = "is of clips, which overlap"
+        if clip.every > 1:
+            reason = f"says itself that every {clip.every}th state is scored"
+        if reason is not None and score_every > 1:
+            rule = f"`score_every` is not for this reward: it {reason}"
+            raise ValueError(f"{rule}. Received {score_every}. Leave it out.")
 
 
 class StateEncoder:
@@ -175,9 +190,9 @@ class StateEncoder:
             raise RuntimeError("The states of the episode before these were not scored.")
         views = frames[:, None] if self.info.sees_states else self._with_views(frames)
         before = (None,) * views.shape[1] if memory[key] is None else memory[key]
-        made = [self.model.continue_episode(views[:, view], own) for view, own in enumerate(before)]
-        memory[key + len(frames)] = tuple(own for _, own in made)
-        return np.stack([check_features(self.model, features, len(frames)) for features, _ in made], axis=1)
+        encoded = [self.model.continue_episode(views[:, view], last) for view, last in enumerate(before)]
+        memory[key + len(frames)] = tuple(after for _, after in encoded)
+        return np.stack([check_features(self.model, features, len(frames)) for features, _ in encoded], axis=1)
 
     def _with_views(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Frames with the dimension of the views, which comes before height and width."""

@@ -16,7 +16,6 @@ import traceback
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -78,7 +77,7 @@ def serve(receive: Callable[[], Any], reply: Reply) -> None:
 
 def _pickle(info: EncoderInfo) -> bytes:
     """Pickle what the process of the environments gets, by value: here the user's script is under another name."""
-    for name in [one.name for one in fields(info)]:
+    for name in ("render_size", "head"):
         try:
             cloudpickle.dumps(getattr(info, name))
         except Exception as error:

@@ -10,13 +10,14 @@ import numpy as np
 
 from vlmrm_gym._util.validation import check_flag, is_finite, is_number, short_repr
 from vlmrm_gym.states.scene_changes import set_field
-from vlmrm_gym.tasks import PAPER_CAMERA
 
 Camera = Mapping[str, Any] | str | int
 """Fields of MuJoCo's `mjvCamera`, or the name or number of a camera of the model."""
 Cameras = Camera | mujoco.MjvCamera | Sequence[Camera | mujoco.MjvCamera]
 """One camera, a name of `VIEW_SETS`, or a list of such."""
 
+PAPER_CAMERA: Mapping[str, Any] = {"distance": 3.5, "lookat": [0.0, 0.0, 1.0], "elevation": -10.0, "azimuth": 180.0}
+"""A fixed camera in front of the humanoid; distances in metres, angles in degrees."""
 FIELDS = ("type", "fixedcamid", "trackbodyid", "lookat", "distance", "azimuth", "elevation", "orthographic")
 TYPES = {
     "free": mujoco.mjtCamera.mjCAMERA_FREE,
@@ -35,43 +36,33 @@ VIEW_SETS: Mapping[str, Sequence[float] | None] = {
 
 
 def make_cameras(
-    model: mujoco.MjModel, cameras: Cameras | None, own: Camera | mujoco.MjvCamera | None = None
+    model: mujoco.MjModel, cameras: Cameras | None, reference: Camera | mujoco.MjvCamera | None = None
 ) -> list[mujoco.MjvCamera]:
     """Make the cameras that a user describes: one (see `make_camera`), a set's name in `VIEW_SETS`, or a list of such.
 
-    Named sets are relative to `own`, the environment's own camera; None: MuJoCo's default view.
+    Named sets are relative to `reference`, the environment's own camera; None: MuJoCo's default view.
     """
-    own = own if isinstance(own, mujoco.MjvCamera) else make_camera(model, own)
+    (base,) = _expand(model, reference, mujoco.MjvCamera())
     listed: Sequence[Any] = cameras if isinstance(cameras, list | tuple) else [cameras]
     if not listed:
         raise ValueError(f"`camera` must be a camera, or a list of at least one. Received {short_repr(cameras)}.")
-    expanded = [camera for one in listed for camera in _expand(model, one, own)]
-    fields = [repr({**get_fields(camera), "azimuth": camera.azimuth % 360}) for camera in expanded]
-    for i, own_fields in enumerate(fields):
-        if own_fields in fields[:i]:
-            raise ValueError(
-                f"`camera` must have different cameras. Numbers {fields.index(own_fields)} and {i} are the same. "
-                f"Received {short_repr(cameras)}."
-            )
-    return expanded
+    return [camera for one in listed for camera in _expand(model, one, base)]
 
 
-def _expand(model: mujoco.MjModel, camera: Any, own: mujoco.MjvCamera) -> Sequence[mujoco.MjvCamera]:
+def _expand(model: mujoco.MjModel, camera: Any, reference: mujoco.MjvCamera) -> Sequence[mujoco.MjvCamera]:
     """Expand a named set; any other value is one camera."""
     if isinstance(camera, mujoco.MjvCamera):
         return [copy.copy(camera)]
     is_set = isinstance(camera, str) and camera in VIEW_SETS and camera not in _names(model, "camera")
-    if not is_set:
-        return [make_camera(model, camera)]
-    azimuths = VIEW_SETS[camera]
+    azimuths = VIEW_SETS[camera] if is_set else None
     if azimuths is None:
-        return [make_camera(model, PAPER_CAMERA)]
-    if own.type == TYPES["fixed"]:
+        return [make_camera(model, PAPER_CAMERA if is_set else camera)]
+    if reference.type == TYPES["fixed"]:
         raise ValueError(
             f"`camera`: the set {camera!r} turns the environment's own camera, which is fixed in its model here. Pass "
             f"a list of cameras, as names or as mappings of {', '.join(FIELDS)}."
         )
-    turned = [copy.copy(own) for _ in azimuths]
+    turned = [copy.copy(reference) for _ in azimuths]
     for one, azimuth in zip(turned, azimuths, strict=True):
         one.azimuth += azimuth
     return turned

@@ -2,9 +2,10 @@
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
@@ -24,33 +25,51 @@ AXLE_HEIGHT = 4 + WHEEL_RADIUS  # above the picture's lower edge
 """Of the photo-like car, whose picture is centred horizontally, in Gymnasium's pixels."""
 
 
-class _Painter(Protocol):
+class _Painter(ABC):
     """Paints a scene on a surface of Gymnasium's 600x400 times a scale, upside down as Gymnasium does.
 
-    The orientation matters: pygame's polygons are not symmetric, and would differ by a pixel. `background` is what is
-    behind the moving parts, 32 bits deep; `bounds` a box around the moving parts, whose edges cut no slanted line:
-    pygame draws clipped lines differently. `paint_in_front` paints static parts in front of what `paint` has painted.
+    The orientation matters: pygame's polygons are not symmetric, and would differ by a pixel.
     """
 
-    def background(self) -> pygame.Surface: ...
+    def __init__(self, scale: int) -> None:
+        self._scale = scale
 
-    def bounds(self, state: NDArray[np.float64]) -> pygame.Rect: ...
+    def background(self) -> pygame.Surface:
+        """Paint what is behind the moving parts, 32 bits deep; white by default."""
+        surface = pygame.Surface((600 * self._scale, 400 * self._scale), depth=32)
+        surface.fill(WHITE)
+        return surface
 
-    def paint(self, surface: pygame.Surface, state: NDArray[np.float64]) -> None: ...
+    @abstractmethod
+    def bounds(self, state: NDArray[np.float64]) -> pygame.Rect:
+        """Find a box around the moving parts whose edges cut no slanted line: pygame draws clipped lines otherwise."""
 
-    def paint_in_front(self, surface: pygame.Surface) -> None: ...
+    @abstractmethod
+    def paint(self, surface: pygame.Surface, state: NDArray[np.float64]) -> None:
+        """Paint the moving parts."""
+
+    def paint_in_front(self, surface: pygame.Surface) -> None:  # noqa: B027
+        """Paint static parts in front of the moving ones; none by default."""
 
 
 class _ClassicControlRenderer:
-    """Renders with a painter, at Gymnasium's size or a multiple of it, and resizes."""
+    """Renders with a painter, at Gymnasium's size or a multiple of it, and resizes.
+
+    A state, float64 (state_size,), has these `entries` of the environment's.
+    """
 
     state_size: int
+    entries: Sequence[int]
 
     def __init__(self, height: int, width: int, painter: Callable[[int], _Painter], oversampling: int = 1) -> None:
         self.height, self.width = height, width
         self._painter, self._oversampling = painter, oversampling
         self._scale = max(oversampling, math.ceil(max(height / 400, width / 600)))
         self._canvas: _Canvas | None = None
+
+    def capture(self, env: gym.Env[Any, Any]) -> NDArray[np.float64]:
+        """See `EnvRenderer`."""
+        return np.array(env.unwrapped.state, dtype=np.float64)[[*self.entries]]  # pyright: ignore[reportAttributeAccessIssue]
 
     def render(self, states: ArrayLike, changes: Sequence[SceneChange | None] | None = None) -> NDArray[np.uint8]:
         """Render states, float64 (B, state_size): uint8 (B, height, width, 3). `changes` is ignored."""
@@ -86,28 +105,20 @@ class CartPoleRenderer(_ClassicControlRenderer):
     is painted at a multiple of the size first, with lines one pixel wide.
     """
 
-    state_size = 2
+    state_size, entries = 2, (0, 2)
 
     def __init__(self, height: int, width: int) -> None:
         super().__init__(height, width, _CartPole)
-
-    def capture(self, env: gym.Env[Any, Any]) -> NDArray[np.float64]:
-        """Capture the state of a `CartPoleEnv`, float64 (2,)."""
-        return np.array(env.unwrapped.state, dtype=np.float64)[[0, 2]]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class MountainCarRenderer(_ClassicControlRenderer):
     """Renders states of MountainCarContinuous: (position,). Photo-like if `textured`, else as `CartPoleRenderer`."""
 
-    state_size = 1
+    state_size, entries = 1, (0,)
 
     def __init__(self, height: int, width: int, *, textured: bool) -> None:
         painter, oversampling = (_Photo, 2) if textured else (_MountainCar, 1)
         super().__init__(height, width, painter, oversampling)
-
-    def capture(self, env: gym.Env[Any, Any]) -> NDArray[np.float64]:
-        """Capture the position in a `Continuous_MountainCarEnv`, float64 (1,)."""
-        return np.array(env.unwrapped.state, dtype=np.float64)[:1]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class _Canvas:
@@ -164,19 +175,11 @@ class _Canvas:
         return pygame.surfarray.pixels3d(resized).swapaxes(0, 1)[::-1]
 
 
-class _CartPole:
-    def __init__(self, scale: int) -> None:
-        self._scale = scale
-
-    def background(self) -> pygame.Surface:
-        return _blank(self._scale)
-
+class _CartPole(_Painter):
     def bounds(self, state: NDArray[np.float64]) -> pygame.Rect:
         tip = pygame.math.Vector2(0, 120).rotate_rad(-state[1])
-        pole = pygame.Rect(min(0, int(tip.x)), 107 + min(0, int(tip.y)), abs(int(tip.x)), abs(int(tip.y))).inflate(
-            20, 20
-        )
-        x, y, width, height = pole.union(pygame.Rect(-27, 83, 54, 34))
+        pole = pygame.Rect(min(0, int(tip.x)), 107 + min(0, int(tip.y)), abs(int(tip.x)), abs(int(tip.y)))
+        x, y, width, height = pole.inflate(20, 20).union(pygame.Rect(-27, 83, 54, 34))
         s = self._scale
         return pygame.Rect(int(self._x(state)) + x * s, y * s, width * s, height * s)
 
@@ -198,16 +201,16 @@ class _CartPole:
         return (float(np.clip(state[0], -4.8, 4.8)) * (600 / 4.8) + 600 / 2.0) * self._scale
 
 
-class _MountainCar:
+class _MountainCar(_Painter):
     def __init__(self, scale: int) -> None:
-        self._scale = scale
+        super().__init__(scale)
         self._per_unit = 600 / (0.6 - -1.2) * scale
         x, foot = self._place(0.45)
         self._flag = int(x), int(foot), 50 * scale
         self._flag_box = pygame.Rect(int(x) - scale, int(foot) - scale, 28 * scale, 53 * scale)
 
     def background(self) -> pygame.Surface:
-        surface = _blank(self._scale)
+        surface = super().background()
         track = [self._place(position) for position in np.linspace(-1.2, 0.6, 100)]
         pygame.draw.aalines(surface, points=track, closed=False, color=BLACK)
         return surface
@@ -239,17 +242,17 @@ class _MountainCar:
         return (position - -1.2) * self._per_unit, (np.sin(3 * position) * 0.45 + 0.55) * self._per_unit
 
 
-class _Photo:
-    """Paints mountain car about as a photograph would show it: a car, a flag and mountains."""
+class _Photo(_Painter):
+    """Paints mountain car about as a photograph would show it: a car in front of the flag, and mountains."""
 
     def __init__(self, scale: int) -> None:
-        self._scale = scale
+        super().__init__(scale)
         car = pygame.image.load(PICTURES / "car.png")  # premultiplied alpha
         car = pygame.transform.smoothscale(car, [side * scale for side in CAR_SIZE])
         self._car = pygame.transform.flip(car, False, True)
 
     def background(self) -> pygame.Surface:
-        surface, picture = _blank(self._scale), pygame.image.load(PICTURES / "background.png")
+        surface, picture = super().background(), pygame.image.load(PICTURES / "background.png")
         picture = pygame.transform.smoothscale(picture, surface.get_size())
         surface.blit(pygame.transform.flip(picture, False, True), (0, 0))
         return surface
@@ -264,9 +267,6 @@ class _Photo:
         turned = pygame.transform.rotozoom(self._car, -math.degrees(angle), 1)
         corner = round(x - turned.get_width() / 2), round(y - turned.get_height() / 2)
         surface.blit(turned, corner, special_flags=pygame.BLEND_PREMULTIPLIED)
-
-    def paint_in_front(self, surface: pygame.Surface) -> None:
-        pass  # the car passes in front of the flag
 
     def _pose(self, state: NDArray[np.float64]) -> tuple[float, float, float]:
         """Find column and row of the sprite's centre, and the car's angle."""
@@ -301,12 +301,6 @@ def _position(state: NDArray[np.float64]) -> np.floating[Any]:
     position = np.clip(state[0], -2.1, 1.5)  # outside the frame beyond
     single = np.float32(position)
     return single if single == position else position
-
-
-def _blank(scale: int) -> pygame.Surface:
-    surface = pygame.Surface((600 * scale, 400 * scale), depth=32)
-    surface.fill(WHITE)
-    return surface
 
 
 def _polygon(surface: pygame.Surface, points: list[tuple[Any, Any]], color: Color) -> None:

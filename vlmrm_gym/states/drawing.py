@@ -46,17 +46,20 @@ def check_frame(rendered: object) -> NDArray[np.uint8]:
     return frame
 
 
-def resize(frame: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """Resize a frame, uint8 (H, W, 3): each pixel the mean of its area; interpolated if it is larger."""
-    from PIL import Image  # not needed for what is drawn from states
-
-    is_larger = height > frame.shape[0] or width > frame.shape[1]
-    filter = Image.Resampling.BICUBIC if is_larger else Image.Resampling.BOX
-    return np.asarray(Image.fromarray(frame).resize((width, height), filter))
-
-
 Size = tuple[int, int]
 """(height, width), in pixels."""
+
+
+def resize(frames: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    """Resize frames, uint8 (..., H, W, 3): each pixel the mean of its area; interpolated if they are larger."""
+    if frames.shape[-3:-1] == size:
+        return frames
+    from PIL import Image  # not needed for what is drawn from states
+
+    (height, width), is_larger = size, size[0] > frames.shape[-3] or size[1] > frames.shape[-2]
+    kind = Image.Resampling.BICUBIC if is_larger else Image.Resampling.BOX
+    scaled = [Image.fromarray(one).resize((width, height), kind) for one in frames.reshape(-1, *frames.shape[-3:])]
+    return np.stack([np.asarray(one) for one in scaled]).reshape(*frames.shape[:-3], *size, 3)
 
 
 class Drawings:
@@ -87,7 +90,7 @@ class Drawings:
             changes = [adapted[id(change)] for change in changes]
         frames = States(states.rows, changes).draw(self._find_renderer(size, camera))
         frames = frames if frames.ndim == 5 else frames[:, None]
-        return frames if size is None else _resize(frames, size)
+        return frames if size is None else resize(frames, size)
 
     def close(self) -> None:
         """Free the graphics resources."""
@@ -96,11 +99,12 @@ class Drawings:
 
     def _find_renderer(self, size: Size | None, camera: Any) -> Renderer:
         if (wanted := (size, repr(camera))) != self._wanted:
-            self.close()
-            self._wanted, self._other = wanted, None
+            other: Any = None
             if not isinstance(self._renderer, FrameStore) and wanted != (None, repr(None)):
-                other: Any = self._renderer if camera is None else self._renderer.from_cameras(camera)
-                self._other = other.at_size(lambda *own: size or own)
+                other = self._renderer if camera is None else self._renderer.from_cameras(camera)
+                other = other.at_size(lambda *own: size or own)
+            self.close()
+            self._wanted, self._other = wanted, other  # last: a camera that does not exist raises every time
         return self._other or self._renderer
 
 
@@ -108,18 +112,6 @@ def _adapt(change: SceneChange | None, size: Size | None, *, other_camera: bool)
     """The change of a scene that is drawn in another size, or from another camera than the environment's."""
     if change is None or (size is None and not other_camera):
         return change
-    fields = {
-        name: value for name, value in change.fields.items() if not (other_camera and name.startswith(CAMERA_FIELD))
-    }
-    return SceneChange(fields, change.frame if change.frame is None or size is None else _resize(change.frame, size))
-
-
-def _resize(frames: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
-    """Scale frames, uint8 (..., H, W, 3)."""
-    if frames.shape[-3:-1] == size:
-        return frames
-    from PIL import Image  # not needed for scoring
-
-    each, (height, width) = frames.reshape(-1, *frames.shape[-3:]), size
-    scaled = [Image.fromarray(frame).resize((width, height), Image.Resampling.BICUBIC) for frame in each]
-    return np.stack([np.asarray(frame) for frame in scaled]).reshape(*frames.shape[:-3], *size, 3)
+    fields = change.fields.items()
+    remaining = {name: value for name, value in fields if not (other_camera and name.startswith(CAMERA_FIELD))}
+    return SceneChange(remaining, change.frame if change.frame is None or size is None else resize(change.frame, size))

@@ -12,16 +12,8 @@ import numpy as np
 from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
 from numpy.typing import NDArray
 
+from vlmrm_gym.states import env_viewers
 from vlmrm_gym.states.cameras import from_fields
-from vlmrm_gym.states.env_viewers import (
-    PhysicsScene,
-    discard_viewer,
-    find_drawer,
-    find_scene,
-    find_viewer,
-    own_size,
-    render_own,
-)
 from vlmrm_gym.states.mujoco import MuJoCoRenderer, pose
 from vlmrm_gym.states.scene_changes import SceneChange, camera_field, same_sizes, same_value
 from vlmrm_gym.states.watch import ModelWatch, PhysicsWatch, ViewerWatch, Watch, data_memory, restored, small_memory
@@ -48,12 +40,12 @@ class MuJoCoCapture:
         own_camera: bool,
         trial: "Trial | None",
     ) -> None:
-        self._scene: Any = find_scene(env)
+        self._scene: Any = env_viewers.find_scene(env)
         self._renderer, self._own_camera, self._trial = renderer, own_camera, trial
         self._cameras = cameras
-        shown = env.unwrapped if trial is None else env
-        is_physics = isinstance(self._scene, PhysicsScene)
-        self._viewer = (PhysicsWatch if is_physics else ViewerWatch)(shown, self._scene, renderer)
+        watched_env = env.unwrapped if trial is None else env
+        is_physics = isinstance(self._scene, env_viewers.PhysicsScene)
+        self._viewer = (PhysicsWatch if is_physics else ViewerWatch)(watched_env, self._scene, renderer)
         self._camera_change = self._compare_cameras()
         self._last_changes: tuple[SceneChange, SceneChange] | None = None
         self._last_with_camera: SceneChange | None = None
@@ -67,9 +59,6 @@ class MuJoCoCapture:
     def reset(self) -> None:
         """See `Capture`."""
         self._after_reset = True
-
-    def close(self) -> None:
-        """See `Capture`."""
 
     def __call__(self) -> tuple[NDArray[np.float64], SceneChange | None]:
         """The state, float64 (state_size,), and how the scene differs from the renderer's."""
@@ -103,9 +92,9 @@ class MuJoCoCapture:
         """Compare the cameras with those of the renderer."""
         moved = {
             camera_field(number, name): value
-            for number, (own, drawn) in enumerate(zip(self._cameras, self._renderer.cameras, strict=True))
-            for name, value in own.items()
-            if not same_value(value, drawn[name])
+            for number, (camera, fields) in enumerate(zip(self._cameras, self._renderer.cameras, strict=True))
+            for name, value in camera.items()
+            if not same_value(value, fields[name])
         }
         return SceneChange(moved) if moved else None
 
@@ -149,18 +138,18 @@ class Trial:
             return True
         self._num_due -= 1
         model, state, camera = copy.copy(scene.model), renderer.capture(scene), watch.camera()
-        drawer = find_drawer(scene)
-        is_first = find_viewer(drawer) is None
-        shown = render_own(self._env)
+        drawer = env_viewers.find_drawer(scene)
+        is_first = env_viewers.find_viewer(drawer) is None
+        env_frame = env_viewers.render_own(self._env)
         if is_first and not own_camera:  # it is not pinned, and a new viewer of Gymnasium's has chosen it
             camera = watch.camera()
         _, options, max_geom = renderer.look
         look = {"quality": "faithful", "visual_options": options, "max_geom": max_geom}
-        with closing(MuJoCoRenderer(model, *own_size(scene), camera=from_fields(camera), **look)) as own:
-            drawn = own.render(state[None])[0]
-        if is_first and isinstance(find_viewer(drawer), OffScreenViewer):
-            discard_viewer(drawer)
-        self.failed = not np.array_equal(drawn, shown)
+        with closing(MuJoCoRenderer(model, *env_viewers.own_size(scene), camera=from_fields(camera), **look)) as exact:
+            frame = exact.render(state[None])[0]
+        if is_first and isinstance(env_viewers.find_viewer(drawer), OffScreenViewer):
+            env_viewers.discard_viewer(drawer)
+        self.failed = not np.array_equal(frame, env_frame)
         if self.failed and self._last_passed:
             warnings.warn(
                 f"{self._env.unwrapped} shows more than its MuJoCo state in episode {self._num_resets}: its frames are "

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,15 +135,31 @@ def load_changes(path: Path) -> list[SceneChange | None]:
 def check_read(changes: Sequence[SceneChange | None]) -> None:
     """Raise a ValueError unless scene changes, read from a file, are numbers of a camera or of what is drawn.
 
-    Arrays of integers are refused: MuJoCo takes them for addresses and numbers of meshes and textures, unchecked.
+    Fields of integers are refused: MuJoCo takes them for addresses and numbers of meshes and textures, unchecked.
     """
     for change in changes:
         for name, value in {} if change is None else change.fields.items():
-            is_safe = value.dtype.kind in "fbu" if isinstance(value, np.ndarray) else is_number(value)
-            if not is_safe or not _READ.fullmatch(name):
+            is_number_or_array = value.dtype.kind in "fbu" if isinstance(value, np.ndarray) else is_number(value)
+            if not is_number_or_array or not _READ.fullmatch(name) or not _may_be_read(name):
                 raise ValueError(f"a scene cannot change {short_repr(name)} to {short_repr(value)}")
         if change is not None and change.frame is not None and change.frame.dtype != np.uint8:
             raise ValueError(f"a captured frame must be uint8. Received {change.frame.dtype}")
+
+
+@cache
+def _may_be_read(name: str) -> bool:
+    """Tell whether a field is of a camera, or has neither integers nor a size that memory is allocated for."""
+    import mujoco
+
+    if name.startswith(CAMERA_FIELD):
+        return True
+    try:
+        value = get_field(mujoco.MjModel.from_xml_string("<mujoco/>"), name)
+    except AttributeError:
+        return False
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "fbu"  # of bytes: textures and flags
+    return isinstance(value, int | float) and not name.startswith((*_RENDERER_SETTINGS, "vis.global_.cameraid"))
 
 
 def same_sizes(model: "mujoco.MjModel", other: "mujoco.MjModel") -> bool:

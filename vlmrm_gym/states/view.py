@@ -43,9 +43,6 @@ class Capture:
     def reset(self) -> None:
         """Call this after every reset of the environment: changes that only resets make are looked for then."""
 
-    def close(self) -> None:
-        """Free the graphics resources, if there are any."""
-
 
 class FrameCapture(Capture):
     """Captures the frames that an environment renders."""
@@ -73,7 +70,7 @@ class ClassicControlCapture(Capture):
         if all(getattr(self._env, name) == value for name, value in self._appearance.items()):
             return state, None
         frame = check_frame(self._env.render())
-        return state, SceneChange(frame=resize(frame, self._renderer.height, self._renderer.width))
+        return state, SceneChange(frame=resize(frame, (self._renderer.height, self._renderer.width)))
 
 
 class DrawingCapture(Capture):
@@ -92,11 +89,6 @@ class DrawingCapture(Capture):
         frame = States(state[None], [change]).draw(self._renderer)[0]
         return np.zeros(self._state_size), SceneChange(frame=frame)
 
-    def close(self) -> None:
-        """See `Capture`."""
-        self._capture.close()
-        self._renderer.close()
-
 
 class StateView:
     """Captures the states of an environment made with `render_mode="rgb_array"`, and draws them; see `make_renderer`.
@@ -112,6 +104,8 @@ class StateView:
         self._trial = _make_trial(env)
         self._renderer = make_renderer(env, camera=camera, quality=quality)
         """Draws at the environment's own size."""
+        self._renderers = [self._renderer]
+        """All that this view draws with."""
         self._view_capture = self._capture = self._make_capture(self._renderer)
         if pin:
             self.pin_camera()
@@ -160,9 +154,9 @@ class StateView:
         """Reads states for a renderer; `view` is this environment's own of the same size, if that is another's."""
         if isinstance(renderer, FrameStore):
             return FrameCapture(self._env, renderer)
-        own: Any = self._env.unwrapped
-        if (appearance := _find_appearance(own)) is not None:
-            return ClassicControlCapture(own, renderer, appearance)
+        base: Any = self._env.unwrapped
+        if (appearance := _find_appearance(base)) is not None:
+            return ClassicControlCapture(base, renderer, appearance)
         from vlmrm_gym.states.mujoco_capture import MuJoCoCapture
 
         cameras = (view or renderer).cameras
@@ -181,6 +175,7 @@ class StateView:
         if same_size.is_equivalent(renderer):
             self._capture = self._make_capture(renderer, same_size)
         else:
+            self._renderers.append(same_size)
             self._capture = DrawingCapture(self._make_capture(same_size), same_size, renderer.state_size)
 
     def render(self) -> Any:
@@ -196,9 +191,8 @@ class StateView:
 
     def close(self) -> None:
         """Free the graphics resources. The environment stays open."""
-        self._view_capture.close()
-        self._capture.close()
-        self._renderer.close()
+        for renderer in self._renderers:
+            renderer.close()
 
 
 def check_renders(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
@@ -218,10 +212,10 @@ def make_renderer(env: gym.Env[Any, Any], *, camera: Any = None, quality: Qualit
     `cameras.make_cameras`; None: the environment's own) and `quality` (see `MuJoCoRenderer`) are for MuJoCo only.
     """
     check_choice("quality", quality, QUALITIES)
-    own: Any = env.unwrapped
+    base: Any = env.unwrapped
     scene, cameras = _find_scene(env), None if camera is None else choose_cameras(env, camera)
     if camera is not None and cameras is None:
-        received = f"Received {short_repr(camera)} for {own}, which has one view. Leave it out."
+        received = f"Received {short_repr(camera)} for {base}, which has one view. Leave it out."
         raise ValueError(f"`camera` is for MuJoCo environments. {received}")
     if scene is not None:
         from vlmrm_gym.states.env_viewers import find_camera, find_look, own_size
@@ -234,9 +228,9 @@ def make_renderer(env: gym.Env[Any, Any], *, camera: Any = None, quality: Qualit
         return FrameStore()
     from vlmrm_gym.states.classic_control import CartPoleRenderer, MountainCarRenderer
 
-    if isinstance(own, CartPoleEnv):
-        return CartPoleRenderer(own.screen_height, own.screen_width)
-    return MountainCarRenderer(own.screen_height, own.screen_width, textured=getattr(own, "textured", False))
+    if isinstance(base, CartPoleEnv):
+        return CartPoleRenderer(base.screen_height, base.screen_width)
+    return MountainCarRenderer(base.screen_height, base.screen_width, textured=getattr(base, "textured", False))
 
 
 def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
@@ -252,16 +246,16 @@ def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
 
 def is_drawn_from_states(env: gym.Env[Any, Any]) -> bool:
     """Tell whether an environment is drawn from its states, as long as these determine what it shows."""
-    own, appearance = env.unwrapped, _find_appearance(env.unwrapped)
+    base, appearance = env.unwrapped, _find_appearance(env.unwrapped)
     if appearance is not None:
-        return not _is_redrawn(env) and all(getattr(own, name) == value for name, value in appearance.items())
+        return not _is_redrawn(env) and all(getattr(base, name) == value for name, value in appearance.items())
     return _find_scene(env) is not None and not _is_redrawn(env)
 
 
-def _find_appearance(own: Any) -> Mapping[str, Any] | None:
+def _find_appearance(base: Any) -> Mapping[str, Any] | None:
     """Attributes that frames depend on besides the state, with their values; None for classes not in `_APPEARANCES`."""
-    appearance = _APPEARANCES.get(vars(type(own)).get("DRAWN_AS", type(own)))  # not of a base class: it may draw more
-    textured = {"textured": own.textured} if hasattr(own, "textured") else {}
+    appearance = _APPEARANCES.get(vars(type(base)).get("DRAWN_AS", type(base)))  # not of a base class: it may draw more
+    textured = {"textured": base.textured} if hasattr(base, "textured") else {}
     return None if appearance is None else {**appearance, **textured}
 
 

@@ -15,20 +15,9 @@ from gymnasium.envs.mujoco.mujoco_rendering import BaseRender, MujocoRenderer, O
 from numpy.typing import NDArray
 from xxhash import xxh3_128_digest
 
+from vlmrm_gym.states import env_viewers
 from vlmrm_gym.states.cameras import FIELDS, get_fields
 from vlmrm_gym.states.drawing import check_frame, resize
-from vlmrm_gym.states.env_viewers import (
-    PhysicsScene,
-    attribute_set,
-    camera_type,
-    find_camera,
-    find_drawer,
-    find_scene,
-    find_viewer,
-    own_size,
-    render_own,
-    render_views,
-)
 from vlmrm_gym.states.mujoco import MuJoCoRenderer, make_options
 from vlmrm_gym.states.scene_changes import DRAWN, LARGE, SceneChange, field_names, frozen_copy, get_field, same_value
 
@@ -141,8 +130,8 @@ def restored(blocks: Sequence[NDArray[np.uint8]]) -> Iterator[None]:
     try:
         yield
     finally:
-        for block, kept in zip(blocks, before, strict=True):
-            block[:] = kept
+        for block, content in zip(blocks, before, strict=True):
+            block[:] = content
 
 
 def _memory(address: int, nbytes: int) -> NDArray[np.uint8]:
@@ -159,12 +148,12 @@ class Watch(ABC):
     def __init__(self, env: gym.Env[Any, Any], scene: Any, renderer: MuJoCoRenderer) -> None:
         self._env, self._scene = env, scene
         self._code = _render_methods(env, scene)
-        self._size = own_size(scene)
-        shown = make_options(renderer.look[1]).flags
-        self._shows_islands = bool(shown[mujoco.mjtVisFlag.mjVIS_ISLAND])
+        self._size = env_viewers.own_size(scene)
+        flags = make_options(renderer.look[1]).flags
+        self._shows_islands = bool(flags[mujoco.mjtVisFlag.mjVIS_ISLAND])
         has_rangefinders = mujoco.mjtSensor.mjSENS_RANGEFINDER in scene.model.sensor_type
-        self._shows_dynamics = any(shown[flag] for flag in _DYNAMIC) or bool(
-            has_rangefinders and shown[mujoco.mjtVisFlag.mjVIS_RANGEFINDER]
+        self._shows_dynamics = any(flags[flag] for flag in _DYNAMIC) or bool(
+            has_rangefinders and flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER]
         )
 
     @abstractmethod
@@ -177,32 +166,34 @@ class Watch(ABC):
             self._shows_dynamics
             or (self._shows_islands and self._scene.data.nisland)
             or _render_methods(self._env, self._scene) != self._code
-            or own_size(self._scene) != self._size
+            or env_viewers.own_size(self._scene) != self._size
         )
 
     def prepare(self) -> None:
         """Run what the environment does before it draws a frame, which may change its model."""
         frame = np.zeros((*self._size, 3), dtype=np.uint8)
-        with attribute_set(find_drawer(self._scene), "render", lambda *_, **__: frame):
+        with env_viewers.attribute_set(env_viewers.find_drawer(self._scene), "render", lambda *_, **__: frame):
             self._env.render()
 
     def render(self, height: int, width: int, cameras: Sequence[Mapping[str, Any]] | None) -> NDArray[np.uint8]:
         """Render the environment's frame, uint8 (height, width, 3), or those of V > 1 `cameras`, (V, ...)."""
-        rendered = [render_own(self._env)] if cameras is None else render_views(self._env, cameras)
-        frames = np.stack([resize(check_frame(frame), height, width) for frame in rendered])
+        rendered = (
+            [env_viewers.render_own(self._env)] if cameras is None else env_viewers.render_views(self._env, cameras)
+        )
+        frames = np.stack([resize(check_frame(frame), (height, width)) for frame in rendered])
         return frames if len(frames) > 1 else frames[0]
 
 
 class PhysicsWatch(Watch):
     """Watches an environment of dm_control's, whose `render_kwargs` may ask for more than the model."""
 
-    def __init__(self, env: gym.Env[Any, Any], scene: PhysicsScene, renderer: MuJoCoRenderer) -> None:
+    def __init__(self, env: gym.Env[Any, Any], scene: env_viewers.PhysicsScene, renderer: MuJoCoRenderer) -> None:
         super().__init__(env, scene, renderer)
         self._camera: Mapping[str, Any] = {}
 
     def camera(self) -> Mapping[str, Any]:
         """See `Watch`."""
-        now = get_fields(find_camera(self._scene))
+        now = get_fields(env_viewers.find_camera(self._scene))
         if not self._camera or not all(same_value(value, self._camera[name]) for name, value in now.items()):
             self._camera = now
         return self._camera
@@ -223,19 +214,19 @@ class ViewerWatch(Watch):
     def __init__(self, env: gym.Env[Any, Any], scene: Any, renderer: MuJoCoRenderer) -> None:
         (_, options, max_geom), width, height = renderer.look, scene.mujoco_renderer.width, scene.mujoco_renderer.height
         super().__init__(env, scene, renderer)
-        self._first = self._camera = get_fields(find_camera(scene))
+        self._first = self._camera = get_fields(env_viewers.find_camera(scene))
         self._camera_numbers: tuple[Any, ...] | None = None
         self._configuration = options, max_geom, width, height
         self._shown: list[Any] = []
         """The markers in the last frame that was captured, if they have been put back."""
         self._shown_at = -1.0
-        viewport, drawn = mujoco.MjrRect(0, 0, width, height), mujoco.MjvScene(scene.model, max_geom)
-        self._settings = _settings(make_options(options), mujoco.MjvPerturb(), drawn, viewport)
+        viewport, empty = mujoco.MjrRect(0, 0, width, height), mujoco.MjvScene(scene.model, max_geom)
+        self._settings = _settings(make_options(options), mujoco.MjvPerturb(), empty, viewport)
 
     def camera(self) -> Mapping[str, Any]:
         """See `Watch`."""
         renderer = self._scene.mujoco_renderer
-        viewer = find_viewer(renderer)
+        viewer = env_viewers.find_viewer(renderer)
         if viewer is None:  # its camera will begin with the configuration
             self._camera_numbers = None
             config = {**self._first, **(renderer.default_cam_config or {})}
@@ -246,7 +237,7 @@ class ViewerWatch(Watch):
                 return self._camera
             self._camera_numbers = numbers
             fields = get_fields(viewer.cam)
-        fields["type"], fields["fixedcamid"] = camera_type(renderer), renderer.camera_id
+        fields["type"], fields["fixedcamid"] = env_viewers.camera_type(renderer), renderer.camera_id
         if not all(same_value(value, self._camera[name]) for name, value in fields.items()):
             self._camera = fields
         return self._camera
@@ -256,9 +247,9 @@ class ViewerWatch(Watch):
         scene, renderer = self._scene, self._scene.mujoco_renderer
         if not super().shows_state() or not _viewer_is_gymnasiums(renderer):
             return False
-        viewer = find_viewer(renderer)
-        shown = renderer if viewer is None else viewer
-        if shown.model is not scene.model or shown.data is not scene.data:
+        viewer = env_viewers.find_viewer(renderer)
+        source = renderer if viewer is None else viewer
+        if source.model is not scene.model or source.data is not scene.data:
             return False
         if viewer is None:
             return (renderer._vopt, renderer.max_geom, renderer.width, renderer.height) == self._configuration
@@ -271,7 +262,7 @@ class ViewerWatch(Watch):
 
     def render(self, height: int, width: int, cameras: Sequence[Mapping[str, Any]] | None) -> NDArray[np.uint8]:
         """See `Watch`."""
-        viewer = find_viewer(self._scene.mujoco_renderer)
+        viewer = env_viewers.find_viewer(self._scene.mujoco_renderer)
         self._shown = [] if viewer is None else [*viewer._markers]
         self._shown_at = self._scene.data.time
         frame = super().render(height, width, cameras)
@@ -282,7 +273,7 @@ class ViewerWatch(Watch):
 
 def renders_as_gymnasium(env: gym.Env[Any, Any]) -> bool:
     """Tell whether a `MujocoEnv`, unwrapped, renders with Gymnasium's code: no class or attribute replaces it."""
-    scene = find_scene(env)
+    scene = env_viewers.find_scene(env)
     return (
         scene is env
         and _render_methods(env, scene) == [MujocoEnv.render, MujocoEnv.render, MujocoRenderer.render]
@@ -292,7 +283,7 @@ def renders_as_gymnasium(env: gym.Env[Any, Any]) -> bool:
 
 def _viewer_is_gymnasiums(renderer: Any) -> bool:
     """Tell whether a `MujocoRenderer` has, or will make, a viewer whose methods are Gymnasium's."""
-    viewer = find_viewer(renderer)
+    viewer = env_viewers.find_viewer(renderer)
     return _METHODS.isdisjoint(vars(renderer)) and (
         viewer is None or (type(viewer) is OffScreenViewer and _METHODS.isdisjoint(vars(viewer)))
     )
@@ -300,7 +291,7 @@ def _viewer_is_gymnasiums(renderer: Any) -> bool:
 
 def _render_methods(env: gym.Env[Any, Any], scene: Any) -> list[Any]:
     """Find the functions that render: of the environment, of its scene and of what draws it."""
-    renders = (env.unwrapped.render, getattr(scene, "render", None), find_drawer(scene).render)
+    renders = (env.unwrapped.render, getattr(scene, "render", None), env_viewers.find_drawer(scene).render)
     return [getattr(render, "__func__", render) for render in renders]
 
 

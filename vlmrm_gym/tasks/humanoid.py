@@ -9,7 +9,6 @@ import numpy as np
 from gymnasium.envs.mujoco.humanoid_v5 import HumanoidEnv
 
 from vlmrm_gym._util.validation import check_choice, check_flag, check_fraction
-from vlmrm_gym.tasks import PAPER_CAMERA
 from vlmrm_gym.tasks.humanoid_body import XML
 from vlmrm_gym.tasks.humanoid_poses import interpolate_from_stand, on_floor
 from vlmrm_gym.tasks.humanoid_success import SUCCESS_CRITERIA, succeeds
@@ -38,7 +37,7 @@ class Humanoid(HumanoidEnv):
     training only: evaluate agents from Gymnasium's initial state.
     """
 
-    reference_camera = PAPER_CAMERA
+    reference_camera = "paper"
     """The camera to which named sets of cameras are relative, such as "front-side"."""
 
     def __init__(

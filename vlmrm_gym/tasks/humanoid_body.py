@@ -1,7 +1,7 @@
 """Positions and orientations of the parts of Gymnasium's humanoid, from `qpos` alone."""
 
 import threading
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import gymnasium.envs.mujoco
@@ -29,13 +29,13 @@ def plain_model() -> mujoco.MjModel:
 class _Scratch(threading.local):
     """An `MjData` per thread for kinematics: creating one takes 40 times as long as using it for a state."""
 
-    def __init__(self) -> None:
-        self.data = mujoco.MjData(plain_model())
+    @cached_property
+    def data(self) -> mujoco.MjData:
+        """The thread's own."""
+        return mujoco.MjData(plain_model())
 
 
-@cache
-def _scratch() -> _Scratch:
-    return _Scratch()
+_SCRATCH = _Scratch()
 
 
 class Body:
@@ -46,7 +46,7 @@ class Body:
         states = np.asarray(qpos, dtype=np.float64)
         if states.ndim != 2 or states.shape[1] != model.nq or not np.isfinite(states).all():
             raise ValueError(f"`qpos` must be finite, of shape (N, {model.nq}). Received shape {states.shape}.")
-        data = _scratch().data
+        data = _SCRATCH.data
         self._positions = np.empty((len(states), model.ngeom, 3))
         self._axes = np.empty((len(states), model.ngeom, 3))
         self._frames = np.empty((len(states), model.nbody, 3, 3))

@@ -5,7 +5,7 @@ searching the humanoid's joint ranges, which are narrower than a person's: its a
 shoulder, and its hips do not turn far enough to lay the shins flat in the lotus position.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -236,8 +236,13 @@ def near_poses(count: int, rng: np.random.Generator, degrees: float = 5.0) -> Ro
     if not count:
         return np.empty((0, plain_model().nq))
     legs, arms = rng.choice(list(LEGS), count), rng.choice(list(ARMS), count)
-    states = np.stack([pose(*names, yaw=rng.normal(0, 10)) for names in zip(legs, arms, strict=True)])
-    states[:, 7:] += rng.normal(0, np.deg2rad(degrees), (count, 17))
+    return _with_noise(zip(legs, arms, strict=True), degrees, rng)
+
+
+def _with_noise(names: Iterable[tuple[str, str]], degrees: float, rng: np.random.Generator) -> Rows:
+    """Poses in random directions, on the floor, with normal noise on their joints."""
+    states = np.stack([pose(*one, yaw=rng.normal(0, 10)) for one in names])
+    states[:, _ROOT_SIZE:] += rng.normal(0, np.deg2rad(degrees), (len(states), 17))
     return on_floor(states)
 
 
@@ -246,10 +251,7 @@ def true_states(task: str, count: int, rng: np.random.Generator) -> Rows:
     library = [(legs, arms) for legs in LEGS for arms in ARMS if succeeds(task, pose(legs, arms)[None])[0]]
     successes = [np.empty((0, plain_model().nq))]
     while sum(map(len, successes)) < count:
-        chosen = rng.integers(len(library), size=count)
-        states = np.stack([pose(*library[i], yaw=rng.normal(0, 10)) for i in chosen])
-        states[:, 7:] += rng.normal(0, np.deg2rad(3), (count, 17))
-        states = on_floor(states)
+        states = _with_noise([library[i] for i in rng.integers(len(library), size=count)], 3, rng)
         successes.append(states[succeeds(task, states)])
     return np.concatenate(successes)[:count]
 

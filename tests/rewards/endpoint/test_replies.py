@@ -82,8 +82,8 @@ def test_texts_are_read_in_parts_and_what_was_cut_off_is_said_to_be(server, make
         server.complete = lambda body, number, reason=reason: chat("def reward", finish_reason=reason)
         assert converse(server, tmp_path / f"{reason}.db") == ("def reward", True)
     server.complete = lambda body, number: chat("Yes", finish_reason="content_filter")  # withheld: no answer
-    with pytest.warns(UserWarning, match="are none of no, yes"):
-        assert score(make(prompt="another")) == [0.0]
+    with pytest.raises(InputError, match=r"must answer with one of no, yes\. Received ''"):
+        score(make(prompt="another"))
 
 
 PAGE = body(b"<html>Welcome</html>", **{"Content-Type": "text/html"})

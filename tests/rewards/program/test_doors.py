@@ -4,7 +4,6 @@ import csv
 import json
 
 import gymnasium as gym
-import minari
 import numpy as np
 import pytest
 import yaml
@@ -79,14 +78,6 @@ def test_pictures_are_scored(red, waited, tmp_path, capsys):
     assert (
         f'The program {broken} failed on frame 1 of 3. It says: "Line 2: ZeroDivisionError: division by zero."' in error
     )
-
-
-def test_a_dataset_has_the_rewards_of_a_training(waited, tmp_path):
-    main(["dataset", CARTPOLE, *flags(waited), "--out", str(tmp_path / "data"), "--episodes", "2", "--steps", "3"])
-    for episode in minari.MinariDataset(tmp_path / "data" / "data"):
-        np.testing.assert_allclose(episode.rewards, [0.25, 0.5, 0.75])
-    (kept,) = json.loads((tmp_path / "data" / "settings.json").read_text())["rewards"]
-    assert kept == to_mapping(Program(path=str(waited)))
 
 
 def test_a_check_measures_sub_tasks_on_rollouts_only_and_programs_of_states(red, waited, tmp_path):

@@ -1,11 +1,7 @@
 """Programs as rewards: what they may answer, sub-tasks, and that how they are scored changes no reward."""
 
-import os
-import signal
 import time
 from contextlib import closing, suppress
-from multiprocessing import resource_tracker
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -101,25 +97,6 @@ WAYS += [{"max_pending_bytes": 900, "num_workers": 2, "overlap": True}]  # cut i
 @pytest.mark.parametrize("options", WAYS, ids=str)
 def test_how_sub_tasks_are_scored_changes_no_reward(options, stepped):
     np.testing.assert_array_equal(play(**options), stepped)
-
-
-def test_rewards_are_the_same_after_the_process_was_killed():
-    """In the middle of an episode: the next one remembers what was remembered."""
-    resource_tracker.ensure_running()
-    others = children()
-    env = gym.make(CARTPOLE, reward=Program(source=SUBTASKS), episode_length=LENGTH)
-    with closing(env):
-        env.reset(seed=5)
-        frames, rewards = [], []
-        for t in range(LENGTH):
-            if t in (2, 6):
-                (process,) = children() - others
-                os.kill(process, signal.SIGKILL)
-                while Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                    time.sleep(0.01)
-            rewards.append(env.step(1)[1])
-            frames.append(env.render())
-    np.testing.assert_allclose(rewards, subtask_rewards(frames), rtol=1e-6)
 
 
 @settings(deadline=None, max_examples=40)

@@ -16,7 +16,7 @@ from reports import draw_frames, full_report, make_candidate, minimal_report
 
 from vlmrm_gym.rewards.own import ImportedReward
 from vlmrm_gym.tools.check.measures import Interval, measure_agreement
-from vlmrm_gym.tools.check.report import pictures, render, write_report
+from vlmrm_gym.tools.check.report import draw_landscape, embed, render, write_report
 from vlmrm_gym.tools.check.results import AdversarialSearch, Landscape, MeasuredCandidate, Measures
 from vlmrm_gym.tools.check.summary import MEASURES, MINUS, MISSING, format_number, print_summary
 from vlmrm_gym.tools.cli.settings import PlainConsole
@@ -187,7 +187,7 @@ def decode(element):
 
 def test_embedded_pictures_keep_their_looks_and_their_limits():
     frame = draw_frames(1, 480, np.random.default_rng(0))[0]
-    decoded, rest = decode(pictures.embed(frame[:, :240], 320, 'a "frame"'))
+    decoded, rest = decode(embed(frame[:, :240], 320, 'a "frame"'))
     assert rest == 'width="160" height="320" alt="a &#34;frame&#34;"'
     expected = Image.fromarray(frame[:, :240]).resize((160, 320))
     assert np.abs(decoded - np.asarray(expected, dtype=int)).mean() < 3
@@ -197,7 +197,7 @@ def draw(goal, *rewards):
     """The pixels of a landscape over five positions, RGB."""
     curves = {f"alpha {number}": np.array(own) for number, own in enumerate(rewards)}
     own = Landscape(title="Lean", axis="angle", positions=np.arange(5.0), curves=curves, goal=goal)
-    return decode(pictures.draw_landscape(own))
+    return decode(draw_landscape(own))
 
 
 def is_like(picture, color):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vlmrm_gym.tools.check.search import Failures, search, stream
+from vlmrm_gym.tools.check.exploits import Failures, search, stream
 
 HOLE = np.array([3.0, -2.0, 1.0])
 BESIDE = [HOLE + np.array([0.8, -0.7, 0.9])]

@@ -44,7 +44,7 @@ def config(tmp_path):
 
 def begin(*arguments):
     """Start the command in a new process."""
-    command = [sys.executable, "-m", "vlmrm_gym.tools.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "vlmrm_gym", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -64,7 +64,7 @@ def learned(folder):
 @pytest.mark.slow
 def test_tracking_mirrors_tensorboard(config, tmp_path):
     environment = {**os.environ, "WANDB_MODE": "offline"}
-    command = [sys.executable, "-m", "vlmrm_gym.tools.cli", "train", str(config), "--run-name", "tracked", "--track"]
+    command = [sys.executable, "-m", "vlmrm_gym", "train", str(config), "--run-name", "tracked", "--track"]
     done = subprocess.run([*command, "--rl.n-steps", "200"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (sent,) = (tmp_path / "runs" / "tracked" / "wandb").glob("offline-run-*/run-*.wandb")
@@ -222,8 +222,7 @@ def test_tasks_lists_ids_prompts_and_pictures(tmp_path, capsys):
 
 def test_a_camera_of_pictures_that_is_no_yaml_is_refused_before_anything_is_made(tmp_path, capsys):
     output = refused(capsys, "tasks", "--pictures", tmp_path / "pictures", "--camera", "{azimuth: 90")
-    assert output.startswith("`camera` cannot be read: line 1: this is not valid YAML: expected")
-    assert output.endswith("Received '{azimuth: 90'.\n")
+    assert "Error parsing --camera: line 1: this is not valid YAML: expected" in " ".join(output.split())
     assert list(tmp_path.iterdir()) == []
 
 

@@ -21,6 +21,7 @@ from vlmrm_gym.data.frames import read_layout
 from vlmrm_gym.data.labels import read_dataset
 from vlmrm_gym.data.videos import STRIP
 from vlmrm_gym.envs.make import make_base_env
+from vlmrm_gym.rewards.encoder import FrameEncoder
 from vlmrm_gym.states import StateView
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.tools.cli import main
@@ -122,7 +123,7 @@ def test_frame_k_of_a_video_is_the_state_after_action_k(poles):
 
 
 def test_after_ctrl_c_the_same_command_goes_on(poles, tmp_path, monkeypatch, capsys):
-    out, encode, calls = tmp_path / "poles-v0", CLIPReward.encode, []
+    out, encode, calls = tmp_path / "poles-v0", FrameEncoder.encode, []
 
     def interrupted(self, frames):
         calls.append(len(frames))
@@ -131,7 +132,7 @@ def test_after_ctrl_c_the_same_command_goes_on(poles, tmp_path, monkeypatch, cap
         return encode(self, frames)
 
     with monkeypatch.context() as patch:
-        patch.setattr(CLIPReward, "encode", interrupted)
+        patch.setattr(FrameEncoder, "encode", interrupted)
         out.mkdir()
         (out / "settings.partial.json").write_text('{"for')  # as after a kill before the settings were written
         with pytest.raises(SystemExit) as raised:
@@ -285,8 +286,6 @@ def test_bad_input_ends_with_a_sentence(in_folder, capsys):
     Path("taken").mkdir()
     Path("taken/file").touch()
     for flags, message in (
-        ([], "Either an ID or `env` must be given. Received neither"),
-        (["--env", "check_subjects:silent_env", "--steps", "2"], "`env` must be made with render_mode"),
         (["--env", "test_dataset:Nested"], "`steps` must be given"),
         (["--env", "test_dataset:Listing", "--steps", "2"], "Minari cannot store the observations"),
         ([CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import minari
 import numpy as np
@@ -56,14 +55,6 @@ def test_a_check_says_how_much_it_will_ask_and_its_budget_ends_it_with_a_sentenc
         assert server.requests == 20
 
 
-@pytest.mark.slow
-def test_a_check_measures_what_a_server_answers(flags, tmp_path):
-    with few_states():
-        main(["check", CARTPOLE, *flags(), "--out", str(tmp_path / "check")])
-    measures = json.loads((tmp_path / "check" / "measures.json").read_text())
-    assert measures["table"][0]["measures"]["auc"]["value"] > 0.95
-
-
 FILE = """
 env_name: VLMRM/CartPole-v1
 base_path: {path}
@@ -78,20 +69,7 @@ reward:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_run_from_a_file_learns_from_answers_and_has_no_key_in_it(server, tmp_path, capfd):
-    file = tmp_path / "file.yaml"
-    file.write_text(FILE.format(path=tmp_path, url=server.url))
-    main(["train", str(file)])
-    assert server.requests == len(server.asked) > 6
-    assert (tmp_path / "run" / "metrics.csv").is_file()
-    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert b"The pole is upright." in written
-    assert KEY.encode() not in written
-    assert KEY not in "".join(capfd.readouterr())
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_run_whose_budget_is_used_up_goes_on_with_a_higher_one(server, tmp_path, capfd):
+def test_a_run_whose_budget_is_used_up_goes_on_with_a_higher_one_and_has_no_key_in_it(server, tmp_path, capfd):
     (file := tmp_path / "file.yaml").write_text(FILE.format(path=tmp_path, url=server.url))
     kwargs = {"prompt": "The pole is upright.", "model": "m", "base_url": server.url, "every": 5}
     kwargs |= {"cache": str(tmp_path / "scores.db"), "max_calls": 6}
@@ -103,7 +81,12 @@ def test_a_run_whose_budget_is_used_up_goes_on_with_a_higher_one(server, tmp_pat
     assert "The budget of m is used up" in said
     main(["train", "--resume", str(tmp_path / "run"), "--reward-kwargs", json.dumps({**kwargs, "max_calls": 100})])
     assert server.requests == len(server.asked) > 6
+    assert (tmp_path / "run" / "metrics.csv").is_file()
     assert (tmp_path / "run" / "checkpoints" / "0000000080").is_dir()
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"The pole is upright." in written
+    assert KEY.encode() not in written
+    assert KEY not in said + "".join(capfd.readouterr())
 
 
 def test_a_file_that_names_a_server_elsewhere_needs_trust(tmp_path, monkeypatch, capsys):
@@ -178,7 +161,7 @@ def zero(frames):
 
 def start_labelling(server, dataset, folder, **settings):
     settings |= {"kind": "endpoint", "model": "m", "base_url": server.url, "concurrency": CONCURRENCY}
-    command = [str(Path(sys.executable).with_name("vlmrm-gym")), "label", str(dataset), "--pairs", str(PAIRS)]
+    command = [sys.executable, "-m", "vlmrm_gym.tools.cli", "label", str(dataset), "--pairs", str(PAIRS)]
     command += ["--labeler", json.dumps(settings), "--out", str(folder / "answers.db")]
     with (folder / "said.txt").open("a") as said:
         return subprocess.Popen(command, env=os.environ | {"OPENAI_API_KEY": KEY}, stdout=said, stderr=said)

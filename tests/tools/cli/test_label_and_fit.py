@@ -11,6 +11,7 @@ from PIL import Image
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.learning import AnswersFile, GroundTruthLabeler
 from vlmrm_gym.rewards import PreferenceHead, from_mapping
+from vlmrm_gym.rewards.clip import EncoderFields
 from vlmrm_gym.rewards.preference_model import HeadReward
 from vlmrm_gym.tools.cli import main
 from vlmrm_gym.tools.cli.dataset import record_dataset
@@ -115,7 +116,7 @@ def test_other_commands_take_the_reward_from_a_folder_that_was_moved(upright, tm
 
 
 def test_a_head_of_other_views_ends_with_a_sentence(tmp_path):
-    model = HeadReward("tiny", device="cpu")
+    model = HeadReward(EncoderFields(model="tiny"), device="cpu")
     PreferenceHead((2, model.feature_size), fingerprint=model.fingerprint).save(tmp_path / "two.safetensors")
     (tmp_path / "reward.json").write_text('{"kind": "preference", "head": "two.safetensors"}')
     said = r"`head` must be of as many views as there are cameras, 1\. Received a head of 2"
@@ -156,9 +157,8 @@ def test_labels_that_cannot_be_asked_for_end_with_a_sentence(poles, labelled, tm
     path = shutil.copy(labelled, tmp_path / "answers.db")
     for settings, message in (
         ({"dataset": "."}, "is not a folder that `vlmrm-gym dataset` made"),
-        ({"labeler": "{kind: grond_truth}"}, r"Did you mean 'ground_truth'\?"),
-        ({"labeler": "{kind: ground_truth, mistake_rate: 2}"}, "`mistake_rate` must be"),
-        ({"labeler": "{"}, "`labeler` cannot be read"),
+        ({"labeler": {"kind": "grond_truth"}}, r"Did you mean 'ground_truth'\?"),
+        ({"labeler": {"kind": "ground_truth", "mistake_rate": 2}}, "`mistake_rate` must be"),
         ({"pairs": 161}, "`pairs` must be at most half of the dataset's segments of 1 states, 320"),
         ({"pairs": 0}, "`pairs` must be an integer of at least 1"),
         ({"camera": "front"}, "`camera`"),
@@ -172,9 +172,9 @@ def test_fits_that_cannot_be_made_end_with_a_sentence(poles, labelled, tmp_path)
     for settings, message in (
         ({"answers": "none.db"}, "none.db cannot be read: No such file"),
         ({"device": "gpu"}, "`device`"),
-        ({"reward_kwargs": "{hidden: 1}"}, "`hidden` is not a field of the reward. Did you mean `hidden_size`"),
-        ({"options": "{epoch: 1}"}, "`epoch` is not a field of FitOptions. Did you mean `epochs`"),
-        ({"options": "{min_answers: 100}"}, "too few answers: 96 to fit, 24 held out"),
+        ({"reward_kwargs": {"hidden": 1}}, "`hidden` is not a field of the reward. Did you mean `hidden_size`"),
+        ({"options": {"epoch": 1}}, "`epoch` is not a field of FitOptions. Did you mean `epochs`"),
+        ({"options": {"min_answers": 100}}, "too few answers: 96 to fit, 24 held out"),
         ({"held_out": 0.0}, "`held_out` must be between 0 and 1"),
         ({"seed": -1}, "`seed` must be"),
     ):

@@ -82,6 +82,20 @@ third = Second
     program.close()
 
 
+def test_functions_are_scored_by_workers_and_sub_tasks_where_their_episode_is():
+    """What defines a function is told by its names; a program that Python cannot parse is for `build` to refuse."""
+    functions = (
+        BRIGHTNESS,
+        "reward = len",
+        "from math import cos as reward",
+        "if True:\n    def reward(frame): return 1",
+        "def (",
+    )
+    assert all(Program(source=source).in_workers for source in functions)
+    subtasks = (CLASS.format("pass", "return 1"), "class A:\n    def reward(self): pass", "print(reward)")
+    assert not any(Program(source=source).in_workers for source in subtasks)
+
+
 FIELDS = [
     ({}, ValueError, "`path` must be the file of a program, or `source` the program. Received neither"),
     ({"path": "nowhere.py"}, ValueError, "nowhere.py cannot be read"),

@@ -134,8 +134,8 @@ def test_the_best_agent_is_judged_by_the_newest_head(run):
     assert [len(episode) for episode in kept.episodes] == [5] * 8
     assert best["step"] < 210
     spec = from_mapping(read_specification(folder.path / "reward.json"))
-    envs = vlmrm_gym.sb3.make_vec_env(config.env_name, 2, reward=spec, episode_length=5)
-    returns = [envs.envs.scorer.rewards(one.states).sum() for one in kept.episodes]
+    envs = vlmrm_gym.sb3.make_vec_env(config.env_name, 2, reward=spec, episode_length=5, return_features=True).envs
+    returns = [envs.head(envs.scorer.features(one.states)).sum() for one in kept.episodes]
     envs.close()
     assert best["vlm_return"] == pytest.approx(np.mean(returns), abs=1e-3)
 

@@ -8,9 +8,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import budget
+from commands import write
 
 from vlmrm_gym.sb3 import make_vec_env
-from vlmrm_gym.tasks import PAPER_CAMERA, TASKS
+from vlmrm_gym.states.cameras import PAPER_CAMERA
+from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.tools.cli.train import configure
 from vlmrm_gym.tools.train.algorithms import algorithm_options
 from vlmrm_gym.tools.train.config_file import flatten, read_config_file
@@ -108,9 +110,7 @@ def test_a_published_file_of_dqn_updates_its_target_network_at_every_step(tmp_pa
 
     Other missing keys mean the defaults of Stable-Baselines3; those of a name alone, the defaults of the task.
     """
-    path = tmp_path / "config.yaml"
-    path.write_text(PUBLISHED)
-    rl = configure(path, []).rl
+    rl = configure(write(PUBLISHED, tmp_path), []).rl
     assert rl.values.items() >= {"algorithm": "DQN", "tau": 0.005, "target_update_interval": 1}.items()
     assert not {"exploration_fraction", "policy_kwargs"} & rl.values.keys()
     assert configure(None, ["--env-name", "CartPole-v1"]).rl.options["policy_kwargs"] == {"net_arch": [128, 128]}
@@ -124,9 +124,7 @@ rl: {action_noise: {name: OrnsteinUhlenbeckActionNoise, mean: 0.5, sigma: 0.0, t
 
 
 def test_published_noise_has_theta_and_dt(tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_text(NOISE)
-    config = configure(path, [])
+    config = configure(write(NOISE, tmp_path), [])
     with contextlib.closing(make_vec_env("VLMRM/MountainCarContinuous-v0", 1)) as envs:
         action_noise = algorithm_options(config, envs)["action_noise"]
     # Without sigma it moves from 0 towards the mean: x += theta (mean - x) dt.

@@ -6,12 +6,11 @@ from contextlib import closing
 import imageio.v3 as iio
 import numpy as np
 import pytest
-from commands import refused
-from test_own_rewards_and_ids import write
+from commands import refused, write
 
-from vlmrm_gym import sb3
 from vlmrm_gym.envs.make import make_env
-from vlmrm_gym.tasks import PAPER_CAMERA, TASKS
+from vlmrm_gym.states.cameras import PAPER_CAMERA
+from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.tools.cli import main
 from vlmrm_gym.tools.cli.tasks import draw_task
 from vlmrm_gym.tools.cli.train import configure
@@ -32,11 +31,11 @@ def test_cameras_are_read_from_files_and_flags_and_written_again(tmp_path):
     """All forms, under both names; a flag is YAML, and wins."""
     for camera in ("track", 0, SIDE, ["paper", "track", SIDE]):
         for word in ("camera", "camera_config"):
-            file = write(tmp_path, f"env_name: {STAND}\nreward: {{{word}: {json.dumps(camera)}}}\n")
+            file = write(f"env_name: {STAND}\nreward: {{{word}: {json.dumps(camera)}}}\n", tmp_path)
             config = read_config_file(file).config
             assert config.reward.camera == camera
-            assert flatten(read_config_file(write(tmp_path, to_yaml(config))).config) == flatten(config)
-        file = write(tmp_path, f"env_name: {STAND}\nreward: {{camera: front-side}}\n")
+            assert flatten(read_config_file(write(to_yaml(config), tmp_path)).config) == flatten(config)
+        file = write(f"env_name: {STAND}\nreward: {{camera: front-side}}\n", tmp_path)
         assert configure(file, []).reward.camera == "front-side"
         for flag in ("--camera", "--reward.camera-config"):
             assert configure(file, [flag, json.dumps(camera)]).reward.camera == camera
@@ -63,11 +62,8 @@ def rewards_of_single_cameras(policy, cameras, seed):
 
 def test_a_training_from_two_cameras_is_paid_the_minimum(tmp_path, capsys):
     """By a function of one's own, and its evaluation, too; the video shows both views side by side."""
-    file = write(
-        tmp_path,
-        f"env_name: {STAND}\nreward:\n  name: own_things:Green\n  camera: [paper, {json.dumps(SIDE)}]\n"
-        "  combine_views: own_things:lowest\n",
-    )
+    reward = f"name: 'own_things:Green', camera: [paper, {json.dumps(SIDE)}], combine_views: 'own_things:lowest'"
+    file = write(f"env_name: {STAND}\nreward: {{{reward}}}\n", tmp_path)
     main(["train", str(file), "--trust-code", *TRAINING.split(), "--base-path", str(tmp_path), "--run-name", "run"])
     folder = RunFolder(tmp_path / "run")
     assert np.isfinite([row["vlm_return"] for row in folder.metrics()]).all()
@@ -81,23 +77,6 @@ def test_a_training_from_two_cameras_is_paid_the_minimum(tmp_path, capsys):
     video = iio.imread(folder.path / "evaluation.mp4")
     assert video.shape == (5, 480 + 72, 2 * 480, 3)
     assert (video[:, :480, :480] != video[:, :480, 480:]).any()
-
-
-def test_stable_baselines3_gets_the_rewards_of_both_cameras():
-    def rewards(**kwargs):
-        with closing(sb3.make_vec_env(STAND, 2, seed=3, **OWN, **kwargs)) as envs:
-            envs.reset()
-            for _ in range(5):
-                infos = envs.step(np.full((2, 17), 0.1, np.float32))[3]
-            return np.array([info["vlm_rewards"] for info in infos]), envs.render().shape
-
-    (both, picture), (front, _), (side, _) = (
-        rewards(camera=["paper", SIDE], combine_views="mean"),
-        rewards(camera="paper"),
-        rewards(camera=SIDE),
-    )
-    np.testing.assert_allclose(both, np.mean([front, side], axis=0), rtol=0, atol=1e-5)
-    assert picture == (2 * 480, 2 * 480, 3)  # two environments, one below the other
 
 
 def test_pictures_of_tasks_show_all_views(tmp_path, capsys):

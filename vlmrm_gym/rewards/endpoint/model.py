@@ -1,11 +1,11 @@
-"""`EndpointReward`: asks a server about the states that it has not been asked about; and what it asks."""
+"""`EndpointReward` asks a server about states. Nothing is asked twice."""
 
 import hashlib
 import os
-import warnings
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards.endpoint.messages import Message, Options, ask_about, encode
 from vlmrm_gym.rewards.endpoint.questioner import Question, Questioner
 from vlmrm_gym.rewards.endpoint.scores import ScoresFile
-from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
+from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.model import Features, RewardModel, fixed_size
 
 INTRODUCTION = "You look at a scene, and judge whether a goal is reached. The goal is: {prompt}"
@@ -25,8 +25,6 @@ RATE = (
     "How near is the goal to being reached? Answer with one digit and nothing else: from 0, nothing of it is reached, "
     "to {top}, it is reached completely."
 )
-_MANY = 10
-"""Answers that cannot be read that are an error, if they are more than a tenth."""
 
 
 @cache
@@ -50,88 +48,62 @@ def make_question(prompt: str, views: Sequence[bytes], rating_levels: int | None
 
 
 class EndpointReward(RewardModel):
-    """Scores states by asking a server. Answers and budget are shared by all equal ones in this process.
-
-    `settings` is the `Endpoint`: whom to ask. Errors are those of `Endpoint.build`.
-    """
+    """Scores states by asking a server. Answers and budget are shared by all equal ones in this process."""
 
     encodes = "views"
     feature_size = 1
 
-    def __init__(
-        self,
-        settings: EndpointSettings,
-        *,
-        prompt: str,
-        rating_levels: int | None,
-        every: int,
-        size: tuple[int, int] | None,
-        cache: str | None,
-    ) -> None:
-        self._settings, self._prompt, self._rating_levels = settings, prompt, rating_levels
-        self._cache, self.every, self.render_size = cache, every, fixed_size(size)
-        self._answer_key = settings.answer_key
-        self._options = make_options(rating_levels)
-        self._scores = _open_scores(None if cache is None else Path(cache).absolute(), os.getpid())
-        self._questioner = Questioner(settings, self._scores.budget(settings))
-        self._num_answers = self._num_unreadable = 0
-        self._unreadable = ""
-        """The newest answer that cannot be read."""
-        self.microbatch_size = 4 * settings.concurrency
-        self.batch_size = self.microbatch_size * every
+    def __init__(self, spec: Endpoint) -> None:
+        self._spec, self.every, self.render_size = spec, spec.every, fixed_size(spec.size)
+        self._answer_key = spec.answer_key
+        self._options = make_options(spec.rating_levels)
+        self._scores = _open_scores(None if spec.cache is None else Path(spec.cache).absolute(), os.getpid())
+        self._questioner = Questioner(spec, self._scores.budget(spec))
+        self.microbatch_size = 4 * spec.concurrency
+        self.batch_size = self.microbatch_size * spec.every
 
     def encode(self, frames: NDArray[np.uint8]) -> Features:
         """Ask about states, uint8 (B, V, H, W, 3), RGB: their rewards as features, float32 (B, 1), from 0 to 1.
 
-        An `InputError` if the budget is used up, the server fails, or its answers cannot be read.
+        An `InputError` if the budget is used up, the server fails, or an answer cannot be read.
         """
         keys = [self._make_key(views) for views in frames]
         with self._scores.asking, as_input_error(ConnectionError, RuntimeError):
-            known = self._scores.find(keys)
-            if new := {key: views for key, views in zip(keys, frames, strict=True) if key not in known}:
-                known |= self._ask(new)
-        return np.array([[known[key] or 0.0] for key in keys], dtype=np.float32)
+            rewards = self._scores.find(keys)
+            if new := {key: views for key, views in zip(keys, frames, strict=True) if key not in rewards}:
+                rewards |= self._ask(new)
+        return np.array([[rewards[key]] for key in keys], dtype=np.float32)
 
     def _make_key(self, views: NDArray[np.uint8]) -> str:
         digest = hashlib.sha256(f"{self._answer_key}{views.shape}".encode())
         digest.update(views.tobytes())
         return digest.hexdigest()
 
-    def _ask(self, new: dict[str, NDArray[np.uint8]]) -> dict[str, float | None]:
-        """Ask about states by their keys: their rewards, None where an answer cannot be read."""
-        found = dict[str, float | None]()
-
-        def prepare(key: str) -> Callable[[Question], tuple[str, float | None, Question]]:
-            return lambda question: (key, self._estimate(new[key], question), question)
-
-        answers = self._questioner.answer(list(new), lambda: self._questioner.calls(1), prepare)
-        for _, (key, reward, question) in answers:
-            self._scores.write(key, self._answer_key, reward, question.details)
-            found[key] = reward
-            self._num_answers += 1
-            if reward is None:
-                self._num_unreadable += 1
-                self._unreadable = question.details["texts"][-1]
-        if None in found.values():
-            self._report_unreadable()
-        if missing := len(new) - len(found):
-            kept = "in memory" if self._cache is None else f"in {self._cache}"
+    def _ask(self, new: dict[str, NDArray[np.uint8]]) -> dict[str, float]:
+        """Ask about states by their keys: their rewards."""
+        keys, rewards = list(new), dict[str, float]()
+        answers = self._questioner.answer(
+            keys, lambda: self._questioner.calls(1), lambda key: partial(self._estimate, new[key])
+        )
+        for number, (reward, details) in answers:
+            rewards[keys[number]] = reward
+            self._scores.write(keys[number], self._answer_key, reward, details)
+        if missing := len(new) - len(rewards):
+            kept = "in memory" if self._spec.cache is None else f"in {self._spec.cache}"
             raise InputError(
-                f"{self._settings.used_up}: {missing} of {len(new)} states were not asked about. The answers so far "
+                f"{self._spec.used_up}: {missing} of {len(new)} states were not asked about. The answers so far "
                 f"are kept {kept}. Pass a higher budget to go on."
             )
-        return found
+        return rewards
 
-    def _estimate(self, views: NDArray[np.uint8], question: Question) -> float | None:
-        messages = make_question(self._prompt, [encode(view) for view in views], self._rating_levels)
-        return self._questioner.estimate(messages, question, self._options)
-
-    def _report_unreadable(self) -> None:
-        """Warn of answers that cannot be read, or raise an InputError if there are many."""
-        said = (
-            f"{self._num_unreadable} of {self._num_answers} answers of {self._settings.model} are none of "
-            f"{', '.join(self._options.values)}, such as {short_repr(self._unreadable)}."
-        )
-        if self._num_unreadable >= max(_MANY, self._num_answers / 10):
-            raise InputError(f"{said} Choose another `model`, or let it answer at length by `request`.")
-        warnings.warn(f"{said} The reward of such a state is 0.", stacklevel=2)
+    def _estimate(self, views: NDArray[np.uint8], question: Question) -> tuple[float, dict[str, Any]]:
+        """Ask about the views of a state: its reward, and the details to store beside it."""
+        messages = make_question(self._spec.prompt, [encode(view) for view in views], self._spec.rating_levels)
+        reward = self._questioner.estimate(messages, question, self._options)
+        if reward is None:
+            raise InputError(
+                f"{self._spec.model} must answer with one of {', '.join(self._options.values)}. Received "
+                f"{short_repr(question.details['texts'][-1])}. Choose another `model`, or let it answer at length by "
+                "`request`. The answers so far are kept."
+            )
+        return reward, question.details

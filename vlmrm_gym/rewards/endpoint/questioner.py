@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.rewards.endpoint.client import Client, NoLogProbabilities, ServerError
-from vlmrm_gym.rewards.endpoint.messages import Message, Options
+from vlmrm_gym.rewards.endpoint.messages import Message, Options, ParsedAnswer
 from vlmrm_gym.rewards.endpoint.reply import Reply
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
 
@@ -210,8 +210,17 @@ class Questioner:
                 self._alternatives = fewer
                 self._has_logprobs = None if fewer else False
 
+    def ask(
+        self, messages: Sequence[Message], question: Question, options: Options
+    ) -> tuple[ParsedAnswer | None, Reply]:
+        """Send a request and parse the answer. A reply without one is asked for again, once, if the budget allows."""
+        reply = self.send(messages, question)
+        if (answer := options.parse(reply)) is None and self._reserve(question):
+            answer = options.parse(reply := self.send(messages, question))
+        return answer, reply
+
     def estimate(self, messages: Sequence[Message], question: Question, options: Options) -> float | None:
-        """Estimate the expected value of the answer; None if no reply was an answer.
+        """Estimate the expected value of the answer; None if `ask` got none.
 
         The mean is over the answer's tokens, or over `votes` replies if there are no log probabilities; fewer where
         the budget ends.
@@ -220,16 +229,14 @@ class Questioner:
         for number in range(self._settings.votes):
             if number and not question.may_vote and not self._reserve(question):
                 break
-            reply = self.send(messages, question)
-            answer = options.parse(reply)
-            if answer is None and self._has_logprobs:
-                break  # another reply would be the same
-            if answer is not None and (expectation := options.expect(answer, reply.tokens or ())) is not None:
+            answer, reply = self.ask(messages, question, options)
+            if answer is None:
+                return None
+            if (expectation := options.expect(answer, reply.tokens or ())) is not None:
                 return expectation
-            if answer is not None:
-                self._warn_of_votes()
-                votes.append(answer.value)
-        return sum(votes) / len(votes) if votes else None
+            self._warn_of_votes()
+            votes.append(answer.value)
+        return sum(votes) / len(votes)
 
     def _warn_of_votes(self) -> None:
         """Warn, once, that answers are means of votes."""

@@ -33,12 +33,12 @@ class ScoresFile(Database):
         """The budget that all users of this file with equal settings share in this process."""
         return self._budgets.setdefault(settings, Budget(settings.max_calls, settings.max_total_tokens))
 
-    def find(self, keys: Sequence[str]) -> dict[str, float | None]:
-        """Find the stored scores by their keys; None where the reply was not an answer."""
+    def find(self, keys: Sequence[str]) -> dict[str, float]:
+        """Find the stored scores by their keys."""
         wanted = json.dumps(list(set(keys)))
-        statement = "SELECT key, score FROM scores WHERE key IN (SELECT value FROM json_each(?))"
-        scores = dict(self._read(statement, wanted, types=(str, float | None)))
-        if wrong := [score for score in scores.values() if score is not None and not 0 <= score <= 1]:
+        statement = "SELECT key, score FROM scores WHERE score IS NOT NULL AND key IN (SELECT value FROM json_each(?))"
+        scores = dict(self._read(statement, wanted, types=(str, float)))
+        if wrong := [score for score in scores.values() if not 0 <= score <= 1]:
             raise ValueError(f"The file of scores {self.path} is damaged: a score must be from 0 to 1, not {wrong[0]}.")
         return scores
 

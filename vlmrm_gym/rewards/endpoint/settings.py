@@ -1,4 +1,4 @@
-"""Settings of a server: the fields that rewards, labelers and `program write` share."""
+"""`EndpointSettings` names a server: the fields that rewards, labelers and `program write` share."""
 
 import json
 import os
@@ -10,20 +10,15 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from vlmrm_gym._util.validation import (
-    UNAFFECTED,
-    answer_key,
-    check_integer,
-    check_positive_integer,
-    is_number,
-    short_repr,
-)
+from vlmrm_gym._util.validation import UNAFFECTED, answer_key, is_number, short_repr
+from vlmrm_gym.rewards.clip import check_count, checked, integer, optional
 
 _REFUSED = ("model", "messages", "logprobs", "top_logprobs", "stream", "n", "extra_headers", "extra_query", "timeout")
 """Fields of requests that this package sets, or that may have a key in them."""
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty")
 SAMPLING += ("max_tokens", "max_completion_tokens", "reasoning_effort")
 """Fields of requests that a stranger's file may set: they spend a key on nothing but the answers."""
+_LIMIT = UNAFFECTED | {"check": optional(integer(1, 10**15))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,22 +39,22 @@ class EndpointSettings:
     OpenAI's."""
     api_key_env: str | None = field(default="OPENAI_API_KEY", metadata=UNAFFECTED)
     """Environment variable that has the key; None: the server needs none."""
-    votes: int = 5
+    votes: int = field(default=5, metadata={"check": check_count})
     """Replies to each question, whose mean is taken if the server gives no log probabilities."""
     request: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Other fields of each request, such as {"temperature": 0, "max_completion_tokens": 300}. In files only those of
     `SAMPLING` are free."""
-    max_calls: int | None = field(default=None, metadata=UNAFFECTED)
+    max_calls: int | None = field(default=None, metadata=_LIMIT)
     """The most requests of all environments with an equal reward in this process, or of one labeler; None: no limit.
     No question is begun that might not be finished."""
-    max_total_tokens: int | None = field(default=None, metadata=UNAFFECTED)
+    max_total_tokens: int | None = field(default=None, metadata=_LIMIT)
     """The most tokens, in and out, over all requests; a reply's own limit goes into `request`. A question is expected
     to need as many as the largest before it."""
-    concurrency: int = field(default=8, metadata=UNAFFECTED)
+    concurrency: int = field(default=8, metadata=UNAFFECTED | {"check": check_count})
     """The most requests at a time."""
     timeout: float = field(default=60.0, metadata=UNAFFECTED)
     """Seconds that a request may take, to the last byte of its reply."""
-    retries: int = field(default=5, metadata=UNAFFECTED)
+    retries: int = field(default=5, metadata=UNAFFECTED | {"check": integer(0, 1_000)})
     """How often a failed request is repeated, after `Retry-After` (up to two minutes) or longer and longer pauses."""
 
     @property
@@ -87,10 +82,7 @@ class EndpointSettings:
             raise ValueError(f"`model` must be a name that the server knows. Received {short_repr(self.model)}.")
         if self.base_url is not None:
             _check_address("base_url", self.base_url)
-        budgets = [name for name in ("max_calls", "max_total_tokens") if getattr(self, name) is not None]
-        for name in ("votes", "concurrency", *budgets):
-            check_positive_integer(name, getattr(self, name))
-        check_integer("retries", self.retries, minimum=0)
+        checked(self)
         if not is_number(self.timeout) or not 0 < self.timeout < np.inf:
             raise ValueError(f"`timeout` must be a positive number of seconds. Received {short_repr(self.timeout)}.")
         if not isinstance(self.request, Mapping):

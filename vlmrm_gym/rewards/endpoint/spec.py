@@ -1,12 +1,27 @@
-"""Endpoint: the reward of a vision-language model behind a server. Imports no torch."""
+"""`Endpoint`, the reward of a vision-language model behind a server. Imports no torch."""
 
+import importlib
 from dataclasses import dataclass, field
+from typing import Any
 
-from vlmrm_gym._util.validation import UNAFFECTED, check_positive_integer, check_size, short_repr
-from vlmrm_gym.rewards.clip import check_words
+from vlmrm_gym._util.validation import UNAFFECTED, check_size, short_repr
+from vlmrm_gym.rewards.clip import check_count, check_words, integer, optional
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"`{name}` must be a string. Received {short_repr(value)}.")
+    if not value.strip():
+        raise ValueError(f"`{name}` must not be empty. Received {value!r}.")
+    return value
+
+
+def _goal(name: str, value: Any) -> str:
+    check_words(name, _text(name, value))
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +30,8 @@ class Endpoint(EndpointSettings, RewardSpec):
 
     The reward is the probability of "yes", by the log probabilities of the answer's token, from 0 to 1. With
     `rating_levels` the model rates how near the goal is, and the reward is the expectation over the digits. If the
-    server gives no log probabilities, which the first question shows, it is the mean of `votes` answers. An answer that
-    cannot be read gives 0 and a warning; once 10, and a tenth of all, are of that kind, scoring ends with an error.
+    server gives no log probabilities, which the first question shows, it is the mean of `votes` answers. A reply that
+    cannot be read is asked for again, once.
 
     Nothing is asked twice: answers are found again by the frames, the prompt, the model and the settings that affect
     them, as long as this process lives, or in a file (`cache`). So rewards do not depend on when and where states are
@@ -24,28 +39,30 @@ class Endpoint(EndpointSettings, RewardSpec):
     `concurrency` hold over all environments with an equal reward. With `overlap=True` they step on meanwhile.
 
     Scoring raises an `InputError` (a ValueError) when the budget is used up, the server cannot be reached or answers
-    with an error, or its answers cannot be read. What was answered is kept, and the states are scored again by the
-    next call.
+    with an error, or a second reply cannot be read either. What was answered is kept, and the states are scored again
+    by the next call.
 
     >>> import vlmrm_gym
     >>> vlmrm_gym.Endpoint(prompt="The pole is upright.", model="gpt-5", every=10, max_calls=1_000).votes
     5
 
     Raises:
-        TypeError: `prompt` is not a text, or `request` is not a mapping.
+        TypeError: `prompt` is not a string, or `request` is not a mapping.
         ValueError: A value is out of its range; the message names the field.
     """
 
-    prompt: str
+    prompt: str = field(metadata={"check": _goal})
     """The goal."""
-    rating_levels: int | None = None
+    rating_levels: int | None = field(default=None, metadata={"check": optional(integer(3, 10))})
     """Levels of a rating, from 3 to 10; None: the model says yes or no."""
-    every: int = field(default=1, metadata=UNAFFECTED)
+    every: int = field(default=1, metadata=UNAFFECTED | {"check": check_count})
     """Ask about every k-th state of an episode, from the first on. The states in between get the reward of the one
     before them: `infos["vlm_scored"]` is False there."""
-    size: tuple[int, int] | None = field(default=None, metadata=UNAFFECTED)
+    size: tuple[int, int] | None = field(
+        default=None, metadata=UNAFFECTED | {"check": lambda _, size: check_size(size)}
+    )
     """Height and width at which states are drawn, in pixels; None: the environment's own."""
-    cache: str | None = field(default=None, metadata=UNAFFECTED)
+    cache: str | None = field(default=None, metadata=UNAFFECTED | {"check": optional(_text)})
     """SQLite file that keeps answers, made if there is none; None: in memory. Processes that share it may each ask
     about a state that another is asking about."""
     kind: str = field(default="endpoint", init=False)
@@ -55,26 +72,6 @@ class Endpoint(EndpointSettings, RewardSpec):
         """False: one budget holds for all."""
         return False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.prompt, str):
-            raise TypeError(f"`prompt` must be a text. Received {short_repr(self.prompt)}.")
-        if not self.prompt.strip():
-            raise ValueError(f"`prompt` must not be empty. Received {self.prompt!r}. Say what should be reached.")
-        check_words("prompt", self.prompt)
-        if self.rating_levels is not None and (
-            type(self.rating_levels) is not int or not 3 <= self.rating_levels <= 10
-        ):
-            raise ValueError(
-                f"`rating_levels` must be None, or an integer from 3 to 10. Received {self.rating_levels!r}."
-            )
-        check_positive_integer("every", self.every)
-        object.__setattr__(self, "size", check_size(self.size))
-        if self.cache is not None and not isinstance(self.cache, str):
-            raise TypeError(f"`cache` must be the path of a file, as a text. Received {self.cache!r}.")
-        if self.cache is not None and not self.cache.strip():
-            raise ValueError(f"`cache` must be the path of a file, or None: in memory. Received {self.cache!r}.")
-
     def build(self, device: str = "auto") -> RewardModel:
         """Open the file of answers, and read the key; asks nothing yet.
 
@@ -83,7 +80,5 @@ class Endpoint(EndpointSettings, RewardSpec):
             ValueError: The environment has no key, or the file is not one of answers.
             FileNotFoundError: The folder of the file does not exist.
         """
-        from vlmrm_gym.rewards.endpoint.model import EndpointReward
-
-        fields = {name: getattr(self, name) for name in ("prompt", "rating_levels", "every", "size", "cache")}
-        return EndpointReward(self, **fields)
+        # By its name, as the file of the model imports this one.
+        return importlib.import_module("vlmrm_gym.rewards.endpoint.model").EndpointReward(self)

@@ -60,7 +60,7 @@ class TrustedProgram:
         try:
             self._program = LoadedProgram(source, name)
         except Exception as error:
-            raise ProgramError.of(name, "", said=describe(error, name)) from error
+            raise ProgramError.of(name, "", words=describe(error, name)) from error
         self.subtasks = self._program.subtasks
 
     def run(self, frames: NDArray[Any], memory: bytes | None = None) -> tuple[NDArray[np.float64], bytes | None]:
@@ -87,7 +87,7 @@ class TrustedProgram:
                     values.append(answer)
         except Exception as error:
             number = min(len(values), len(frames) - 1)
-            raise ProgramError.of(self._name, "", number, len(frames), said=describe(error, self._name)) from error
+            raise ProgramError.of(self._name, "", number, len(frames), words=describe(error, self._name)) from error
         return np.array(values), remembered
 
     def close(self) -> None:

@@ -75,7 +75,7 @@ class IsolatedProgram:
             except _Failed as failed:
                 self.close()
                 number = min(len(values), len(frames) - 1)
-                raise ProgramError.of(self._name, str(failed), number, len(frames), said=failed.said) from None
+                raise ProgramError.of(self._name, str(failed), number, len(frames), words=failed.words) from None
             except BaseException:  # Ctrl-C: the next answer would be of this call
                 self.close()
                 raise
@@ -117,7 +117,7 @@ class IsolatedProgram:
             raise ProgramError.of(self._name, f"It {error}") from None
         except _Failed as failed:
             self.close()
-            raise ProgramError.of(self._name, f"{failed} {process.log_tail()}".strip(), said=failed.said) from None
+            raise ProgramError.of(self._name, f"{failed} {process.log_tail()}".strip(), words=failed.words) from None
         return process
 
     def close(self) -> None:
@@ -127,11 +127,11 @@ class IsolatedProgram:
 
 
 class _Failed(Exception):
-    """A call failed; the message is ours, `said` the program's own."""
+    """A call failed; the message is ours, `words` the program's own."""
 
-    def __init__(self, what: str, said: str = "") -> None:
-        super().__init__(what)
-        self.said = said
+    def __init__(self, problem: str, words: str = "") -> None:
+        super().__init__(problem)
+        self.words = words
 
     @classmethod
     def by(cls, kind: bytes, payload: bytes) -> "_Failed":

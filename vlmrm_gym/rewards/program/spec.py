@@ -1,18 +1,20 @@
-"""Program: Python code as a reward (VLM-CaR). Imports no torch, and nothing that executes programs."""
+"""`Program`, Python code as a reward (VLM-CaR). Imports no torch, and nothing that executes programs."""
 
-import ast
 import hashlib
 import importlib
 import math
+import symtable
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from vlmrm_gym._util.errors import InputError, quote
 from vlmrm_gym._util.untrusted import MAX_PIXELS, read_json, read_text
-from vlmrm_gym._util.validation import check_choice, check_flag, check_size, short_repr
+from vlmrm_gym._util.validation import check_flag, check_size, short_repr
+from vlmrm_gym.rewards.clip import checked, one_of
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
 
@@ -64,9 +66,9 @@ class Program(RewardSpec):
     """File of the program."""
     source: str | None = None
     """The program itself, in place of a file."""
-    inputs: Inputs = "frames"
+    inputs: Inputs = field(default="frames", metadata={"check": one_of(Inputs)})
     """"frames", or "states": the numbers that a frame is drawn from."""
-    size: tuple[int, int] | None = None
+    size: tuple[int, int] | None = field(default=None, metadata={"check": lambda _, size: check_size(size)})
     """Height and width of the frames, in pixels; None: as large as the environment draws them."""
     isolate: bool = True
     """False: it runs in this process, and can do what you can. Needed on other systems than Linux."""
@@ -81,9 +83,8 @@ class Program(RewardSpec):
         for name in ("path", "source", "sha256"):
             if not isinstance(getattr(self, name), str | None):
                 raise TypeError(f"`{name}` must be a text. Received {short_repr(getattr(self, name))}.")
-        check_choice("inputs", self.inputs, get_args(Inputs))
         check_flag("isolate", self.isolate)
-        object.__setattr__(self, "size", check_size(self.size))
+        checked(self)
         if self.size is not None and math.prod(self.size) > MAX_PIXELS:
             raise ValueError(f"`size` must have at most {MAX_PIXELS:,} pixels. Received {self.size}.")
         text = self.source if self.path is None else read_text(self.path, MAX_SOURCE)
@@ -99,26 +100,19 @@ class Program(RewardSpec):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return self.path or "reward"
 
     @property
     def in_workers(self) -> bool:
         """Whether it defines a function: sub-tasks see frames in order, in the process of the environments."""
         try:
-            tree = ast.parse(self.files["program.py"])
+            reward = symtable.symtable(self.files["program.py"], self.name, "exec").lookup("reward")
+            return reward.is_assigned() or reward.is_imported()
         except SyntaxError:  # `build` says so
             return True
-        names = set[str]()
-        for statement in [one for one in tree.body if not isinstance(one, ast.ClassDef)]:
-            nodes = [statement] if isinstance(statement, ast.FunctionDef) else ast.walk(statement)
-            for node in nodes:
-                match node:
-                    case ast.FunctionDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
-                        names.add(name)
-                    case ast.alias(name=name, asname=other):
-                        names.add(other or name)
-        return "reward" in names
+        except KeyError:
+            return False
 
     @property
     def pinned(self) -> Mapping[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -136,7 +130,7 @@ class Program(RewardSpec):
         Raises:
             ProgramError: It cannot be executed, or this machine cannot isolate it.
         """
-        # By its name: the room that executes, verifies and writes programs stands above that of all rewards.
+        # By its name, as the file that executes imports this one.
         reward = importlib.import_module("vlmrm_gym.rewards.program.execution").ProgramReward(self)
         if self.sha256 not in _WARNED and not self._is_verified():
             _WARNED.add(str(self.sha256))
@@ -149,16 +143,15 @@ class Program(RewardSpec):
         return reward
 
     def _is_verified(self) -> bool:
-        """Whether a record beside its file says that this very program was verified."""
-        try:
+        """Tell whether a record beside its file says that this very program was verified."""
+        with suppress(InputError):
             values = None if self.path is None else read_json(record_file(self.path))
-        except InputError:
-            return False
-        return isinstance(values, dict) and values.get("sha256") == self.sha256
+            return isinstance(values, dict) and values.get("sha256") == self.sha256
+        return False
 
 
 def record_file(path: str | Path) -> Path:
-    """Where `vlmrm-gym program verify` notes that a program was accepted: kneel.verification.json beside kneel.py."""
+    """The file in which `vlmrm-gym program verify` notes acceptance: kneel.verification.json beside kneel.py."""
     return Path(path).with_suffix(".verification.json")
 
 
@@ -171,10 +164,10 @@ class ProgramError(InputError):
     """Number of frames of the call."""
 
     @classmethod
-    def of(cls, name: str, what: str, frame: int | None = None, count: int = 0, *, said: str = "") -> "ProgramError":
-        """The error of a program: `what` it did in our words, `said` in its own, which are quoted."""
+    def of(cls, name: str, fault: str, frame: int | None = None, count: int = 0, *, words: str = "") -> "ProgramError":
+        """Make the error of a program: the `fault` in our words, `words` in its own, which are quoted."""
         where = " cannot be used" if frame is None else f" failed on frame {frame} of {count}"
-        words = f"It says: {quote(said)}" if said else ""
-        error = cls(" ".join(filter(None, [f"The program {name}{where}.", what, words])))
+        quoted = f"It says: {quote(words)}" if words else ""
+        error = cls(" ".join(filter(None, [f"The program {name}{where}.", fault, quoted])))
         error.frame, error.count = frame, count
         return error

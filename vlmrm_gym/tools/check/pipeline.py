@@ -1,4 +1,4 @@
-"""An audit of rewards: all candidates are measured, the first one is shown, and a report is made."""
+"""`audit` measures all candidates, and makes a report that shows the first one."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -113,8 +113,8 @@ def _audit_scene(
         _check_camera(scene, rollouts)
         visited = States.concatenate([rollout.states for rollout in rollouts])
         is_changing = _changes_scene(rollouts)
-        reason = ORDERED if rewards.is_ordered else CHANGING if is_changing else NO_STATES
-        task = None if is_changing or rewards.is_ordered else settings.task_states(env, visited.rows)
+        reason = ORDERED if rewards.encoder.ordered else CHANGING if is_changing else NO_STATES
+        task = None if is_changing or rewards.encoder.ordered else settings.task_states(env, visited.rows)
         samples = collect(settings, scene, task, rollouts)
         black = scene.black(visited[:1])
         reports: list[Report] = []
@@ -127,6 +127,12 @@ def _audit_scene(
             searched = AdversarialSearch(left_out=reason)
             if task is not None:
                 searched = exploits.find_exploits(scene, task, reward, samples, seed=seed)
+            sections: dict[str, Any] = {}
+            if with_sections and not reports:
+                curves = {label: view(spec) for label, spec in alpha_curves(candidate.reward).items()}
+                sections["landscapes"] = landscapes(scene, task, samples, curves, reward)
+                sections["sheets"] = contact_sheets(scene, samples, reward)
+                sections["provenance"] = read_provenance(weights=rewards.encoder.weights, seed=seed)
             report = Report(
                 subject=settings.name,
                 candidate=candidate,
@@ -134,22 +140,15 @@ def _audit_scene(
                 agreements=agreed,
                 exploits=searched,
                 controls=measured,
-                notes=[ORDERED] if rewards.is_ordered else [],
+                notes=[ORDERED] if rewards.encoder.ordered else [],
+                **sections,
             )
-            if with_sections and not reports:
-                curves = {label: view(spec) for label, spec in alpha_curves(candidate.reward).items()}
-                report = replace(
-                    report,
-                    landscapes=landscapes(scene, task, samples, curves, reward),
-                    sheets=contact_sheets(scene, samples, reward),
-                    provenance=read_provenance(weights=rewards.weights, seed=seed),
-                )
             reports.append(report)
     return reports
 
 
 def _changes_scene(rollouts: Sequence[Trajectory]) -> bool:
-    """Whether a state's scene differs from the renderer's: a state that is made from its numbers would lack that."""
+    """Tell whether a state's scene differs from the renderer's: a state made from its numbers would lack that."""
     return any(change is not None for rollout in rollouts for change in rollout.with_initial.changes or ())
 
 

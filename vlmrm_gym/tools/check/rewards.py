@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import InputError, as_input_error, said_warnings
 from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.clip import CLIP
-from vlmrm_gym.rewards.heads import CombineViews, SequenceHead, apply_head, make_head
+from vlmrm_gym.rewards.heads import CombineViews, SequenceHead, apply_head
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import Features, Rewards
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.backends import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request
-from vlmrm_gym.scoring.state_encoder import StateEncoder, head_on_cpu
+from vlmrm_gym.scoring.state_encoder import StateEncoder
 from vlmrm_gym.states import States, StateView
 
 Reward = Callable[[Features], Rewards]
@@ -52,29 +52,18 @@ class EncodedRewards:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 models += [spec.build(device) for spec in more]
-        if models[0].clip_length > 1 or isinstance(models[0].head, SequenceHead):
-            raise InputError("`reward` must be of single frames to be checked. Received one of several.")
-        if models[0].head is None:
-            raise InputError(NO_HEAD)
         self.encoder = models[0]
-        self.is_ordered = models[0].ordered
-        """Whether the reward of a state depends on those of its episode before it."""
-        self._heads = list(zip([*specs, *more], map(head_on_cpu, models), strict=True))
-
-    @property
-    def weights(self) -> str:
-        """The model's name and the digest of its weights, where they are known."""
-        return self.encoder.weights
+        if self.encoder.clip_length > 1 or isinstance(self.encoder.head, SequenceHead):
+            raise InputError("`reward` must be of single frames to be checked. Received one of several.")
+        if self.encoder.head is None:
+            raise InputError(NO_HEAD)
+        self._models = list(zip([*specs, *more], models, strict=True))
 
     def view(self, spec: RewardSpec, combine_views: str | None, num_views: int) -> Reward:
-        """Choose one of the rewards, with its combination of views; None for one view.
-
-        A reward that sees all views at once combines them itself.
-        """
-        joint = combine_views is None or self.encoder.multi_view or self.encoder.encodes != "view"
-        combine = None if joint else CombineViews(str(combine_views), num_views)
-        head = next(head for own, head in self._heads if own == spec)
-        return partial(apply_head, make_head(head, combine, self.encoder.fingerprint))
+        """Choose one of the rewards, with its combination of views; a reward that sees all at once has its own."""
+        info = next(StateEncoder(model, num_views).info for own, model in self._models if own == spec)
+        combine = None if combine_views is None or info.multi_view else CombineViews(combine_views, num_views)
+        return partial(apply_head, info.make_head(combine))
 
 
 def encoder_key(spec: RewardSpec) -> object:
@@ -94,9 +83,7 @@ def control_rewards(spec: RewardSpec) -> dict[str, RewardSpec]:
     if not isinstance(spec, CLIP):
         return {}
     texts = {"an unrelated prompt": UNRELATED, "the baseline as the prompt": spec.baseline}
-    return {
-        name: replace(spec, prompt=text, baseline=None, alpha=0.0) for name, text in texts.items() if text is not None
-    }
+    return {name: replace(spec, prompt=text, baseline=None, alpha=0.0) for name, text in texts.items() if text}
 
 
 class Scene:

@@ -18,8 +18,9 @@ from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.tasks import Task
-from vlmrm_gym.tools.cli.settings import RewardFlags, compares, parse, read_yaml
+from vlmrm_gym.tools.cli.settings import RewardFlags, compares, parse
 from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
+from vlmrm_gym.tools.yaml_values import read_flag
 
 if TYPE_CHECKING:
     from vlmrm_gym.tools.check.results import Candidate, Report
@@ -111,7 +112,7 @@ def _check(command: Check, made_by: str) -> "Report":
     candidates = find_candidates(
         settings,
         rewards,
-        cameras={**own, **{str(camera): read_yaml("camera", camera) for camera in cameras}},
+        cameras={**own, **{str(camera): read_flag(camera) for camera in cameras}},
         combine_views=combine_views or ("min",),
         textured=_textured(command, task),
     )

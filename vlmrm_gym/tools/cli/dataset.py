@@ -27,7 +27,7 @@ from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import to_mapping
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.states import StateView
-from vlmrm_gym.tools.cli.settings import RewardFlags, load_rewards, parse, read_yaml
+from vlmrm_gym.tools.cli.settings import RewardFlags, load_rewards, parse
 from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 
@@ -93,8 +93,7 @@ def _record(command: Dataset) -> Path:
         raise InputError("`out` must be given: the folder to write. Pass --out FOLDER.")
     task = None if command.id is None else find_named_task(command.id)
     specs = command.specifications(task)
-    camera = read_yaml("camera", command.camera)
-    camera = task.camera if camera is None and task is not None else camera
+    camera = task.camera if command.camera is None and task is not None else command.camera
     with ExitStack() as opened:
         env = opened.enter_context(closing(make_unscored_env(command.id, command.env, command.steps)))
         check_spaces(env)

@@ -21,14 +21,13 @@ from vlmrm_gym._util.files import atomic_write_text, output_folder
 from vlmrm_gym._util.validation import check_integer
 from vlmrm_gym.learning import AnswersFile, Record
 from vlmrm_gym.learning.answers import StoredPair
-from vlmrm_gym.learning.pairs import grade_differences
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.specification import check_names, to_mapping
 from vlmrm_gym.scoring.options import CameraOption, DeviceOption
 from vlmrm_gym.states.states import States
 from vlmrm_gym.tools.cli.label import name_labeler, say_answers
-from vlmrm_gym.tools.cli.settings import YAML, parse, read_yaml
+from vlmrm_gym.tools.cli.settings import YAML, parse
 from vlmrm_gym.tools.segments import DatasetSegments
 
 FILES = ("head.safetensors", "reward.json", "fit.json")
@@ -101,17 +100,16 @@ def _fit(command: Fit) -> Preference:
     from vlmrm_gym.scoring.state_encoder import StateEncoder
     from vlmrm_gym.tools.check.results import read_provenance
 
-    kwargs, options = (read_yaml(name, getattr(command, name)) or {} for name in ("reward_kwargs", "options"))
+    kwargs, options = command.reward_kwargs or {}, command.options or {}
     with as_input_error(TypeError):
         check_integer("seed", command.seed, minimum=0)
         check_names("a field of the reward", kwargs, [one.name for one in fields(Preference) if one.init])
         check_names("a field of FitOptions", options, [one.name for one in fields(FitOptions)])
         spec = Preference(**{"prompt": prompt, "model": command.model, "ensemble": command.ensemble, **kwargs})
         options = FitOptions(**{"held_out": command.held_out, "newest_held_out": len(records), **options})
-    camera = read_yaml("camera", command.camera)
     with (
         output_folder(command.out.resolve(), overwrite=command.overwrite) as folder,
-        DatasetSegments(command.dataset, camera, trust_code=command.trust_code) as segments,
+        DatasetSegments(command.dataset, command.camera, trust_code=command.trust_code) as segments,
     ):
         spec, view = spec.with_model(default_model(segments.env)), segments.view
         pairs = [segments.find(one, prompt) for one in asked]
@@ -142,7 +140,7 @@ def _fit(command: Fit) -> Preference:
         spec = replace(spec, head=str(head_file))
         head.save(head_file)
         _write(reward_file, {**to_mapping(spec), "head": head_file.name})  # beside it: the folder may be moved
-    say_answers(everything, dict(zip([pair.key for pair in pairs], grade_differences(pairs).tolist(), strict=True)))
+    say_answers(everything, pairs)
     say(
         f"On {figures['held_out']['answers']} of {len(records)} answers, which were held out: accuracy "
         f"{verdict.held_out_accuracy:.1%}, cross-entropy {verdict.held_out_loss:.3f} ({math.log(2):.3f}: chance)"

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from pkgutil import resolve_name
@@ -17,9 +17,9 @@ from vlmrm_gym._util.errors import InputError, as_input_error, printable, say
 from vlmrm_gym._util.validation import check_integer, check_positive_integer, truncate
 from vlmrm_gym.learning import AnswersFile, Record, ask, resolve_labeler
 from vlmrm_gym.learning.labelers import LABELERS
-from vlmrm_gym.learning.pairs import agreement, answer_differences, grade_differences
+from vlmrm_gym.learning.pairs import Pair, agreement, answer_differences, grade_differences
 from vlmrm_gym.scoring.options import CameraOption
-from vlmrm_gym.tools.cli.settings import YAML, parse, read_yaml
+from vlmrm_gym.tools.cli.settings import YAML, parse
 from vlmrm_gym.tools.segments import DatasetSegments
 
 
@@ -75,11 +75,10 @@ def _label(command: Label) -> None:
         for name in ("pairs", "segment_length"):
             check_positive_integer(name, getattr(command, name))
         check_integer("seed", command.seed, minimum=0)
-        labeler = resolve_labeler(read_yaml("labeler", command.labeler))
+        labeler = resolve_labeler(command.labeler)
     from tqdm import tqdm
 
-    camera = read_yaml("camera", command.camera)
-    with DatasetSegments(command.dataset, camera, trust_code=command.trust_code) as segments:
+    with DatasetSegments(command.dataset, command.camera, trust_code=command.trust_code) as segments:
         prompt = command.prompt or (None if segments.task is None else segments.task.prompt)
         if prompt is None:
             raise InputError('`prompt` must be given: what should be seen. Pass --prompt "a text".')
@@ -100,18 +99,16 @@ def _label(command: Label) -> None:
                 say(f"{command.out} has {count} answers. The same command asks about the others.", error=True)
                 raise
             answered, records = file.answered(labeler.answer_key), file.records()
-    say_answers(records, dict(zip([pair.key for pair in pairs], grade_differences(pairs).tolist(), strict=True)))
+    say_answers(records, pairs)
     if missing := sum(pair.key not in answered for pair in pairs):
         budget = ", with a higher budget" if hasattr(labeler, "used_up") else ""
         say(f"{missing} of {len(pairs)} pairs are not answered. The same command asks about them{budget}.")
     say(f"Written: {command.out}. A reward of it: vlmrm-gym fit {command.dataset} {command.out} --out FOLDER")
 
 
-def say_answers(records: Sequence[Record], truth: Mapping[str, float]) -> None:
-    """Print a line for each labeler: how many answers, ties and skips, and how many agree with the ground truth.
-
-    `truth` says, by the pair's key, by how much the grades of the second segment add up to more.
-    """
+def say_answers(records: Sequence[Record], pairs: Sequence[Pair]) -> None:
+    """Print a line for each labeler: how many answers, ties and skips, and how many agree with the pairs' grades."""
+    truth = dict(zip([pair.key for pair in pairs], grade_differences(pairs).tolist(), strict=True))
     for labeler in dict.fromkeys(record.labeler for record in records):
         given = [record for record in records if record.labeler == labeler]
         answers = [record.answer for record in given]

@@ -25,7 +25,7 @@ from vlmrm_gym.data.rollouts import Policy
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
 from vlmrm_gym.rewards.program.spec import Inputs, Program, record_file
 from vlmrm_gym.scoring.options import CameraOption
-from vlmrm_gym.tools.cli.settings import YAML, PlainConsole, parse, read_yaml
+from vlmrm_gym.tools.cli.settings import YAML, PlainConsole, parse
 from vlmrm_gym.tools.environments import find_named_task
 from vlmrm_gym.tools.program.episodes import Examples, gather
 from vlmrm_gym.tools.program.results import Limits, Verification
@@ -89,8 +89,8 @@ class VerificationFlags(CameraOption):
             gather(
                 id,
                 env=self.env,
-                camera=read_yaml("camera", self.camera),
-                size=read_yaml("size", self.size),
+                camera=self.camera,
+                size=self.size,
                 policies={run.name: partial(self._play_run, run, id) for run in _as_paths(self.run)},
                 rollouts=_as_paths(self.rollouts),
                 episodes=self.episodes,
@@ -139,15 +139,15 @@ class Verify(VerificationFlags):
 
     def carry_out(self) -> Verification:
         """Verify the program."""
-        limits, size = self.limits, read_yaml("size", self.size)
+        limits = self.limits
         with as_input_error():
-            program = Program(path=str(self.file), inputs=self.inputs, size=size, isolate=self.isolate)
+            program = Program(path=str(self.file), inputs=self.inputs, size=self.size, isolate=self.isolate)
         folder = self.out or Path(f"{self.file.stem}_verification")
         with output_folder(folder, overwrite=self.overwrite), self.gather(self.id) as (examples, progress):
-            found = verify_program(program, examples, limits, progress.update)
-            found.write(folder)
-        _show(found, f"Report: {folder / 'report.html'}")
-        return found
+            verification = verify_program(program, examples, limits, progress.update)
+            verification.write(folder)
+        _show(verification, f"Report: {folder / 'report.html'}")
+        return verification
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,14 +208,14 @@ class Write(VerificationFlags):
                 api_key_env=self.api_key_env,
                 max_calls=self.max_calls,
                 max_total_tokens=self.max_total_tokens,
-                request=read_yaml("request", self.request) or {},
+                request=self.request or {},
             )
         with output_folder(folder, overwrite=self.overwrite):
             with as_input_error(DependencyNotInstalled, OSError):
                 conversation = Conversation(settings, folder / "answers.db")
             with closing(conversation), self.gather(self.id) as (examples, progress):
                 progress.reset(len(examples) * self.rounds)
-                found = write_program(
+                verification = write_program(
                     conversation,
                     prompt,
                     examples,
@@ -227,8 +227,11 @@ class Write(VerificationFlags):
                     progress=progress.update,
                 )
                 spending = conversation.spending
-        _show(found, f"Program: {found.program.path}, after {spending}. Conversation: {folder / 'conversation.md'}")
-        return found
+        _show(
+            verification,
+            f"Program: {verification.program.path}, after {spending}. Conversation: {folder / 'conversation.md'}",
+        )
+        return verification
 
 
 COMMANDS: dict[str, type[Verify | Write]] = {"verify": Verify, "write": Write}

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -23,22 +24,14 @@ from vlmrm_gym.rewards.specification import SERVER, names_code, names_server, re
 from vlmrm_gym.scoring.options import DeviceOption
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
-from vlmrm_gym.tools.train import config_types
+from vlmrm_gym.tools.yaml_values import yaml_flag, yaml_flags
 
 Command = TypeVar("Command")
 Texts = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 """Values of a flag that may be repeated. From Python: also a list, or one value."""
 Numbers = Annotated[tuple[float, ...], tyro.conf.UseAppendAction]
-YAML = Annotated[Any, config_types.yaml_flag("YAML", object, read=str)]
-"""A flag that is written as YAML, of which JSON is a part; from Python also its value."""
-
-
-def read_yaml(name: str, given: Any) -> Any:
-    """The value of a flag that is written as YAML; raises an InputError if it is not."""
-    try:
-        return config_types.read_yaml(given)[1] if isinstance(given, str) else given
-    except ValueError as error:
-        raise InputError(f"`{name}` cannot be read: {error}. Received {short_repr(given)}.") from error
+YAML = Annotated[Any, yaml_flag(object, strict=True)]
+"""A flag that is written as YAML; from Python its value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,38 +82,31 @@ class RewardFlags(DeviceOption, CLIPFields):
             return self._rewards() if self.reward else self._prompts(task)
 
     def _rewards(self) -> dict[str, RewardSpec]:
-        options = {
-            one.name: (getattr(self, one.name), one.default) for one in fields(CLIPFields) if one.name != "prompt"
-        }
+        options = {one.name: (getattr(self, one.name), one.default) for one in fields(CLIPFields)}
+        del options["prompt"]
         given = {name: value for name, (value, default) in options.items() if value not in (default, (default,))}
-        kwargs = read_yaml("reward_kwargs", self.reward_kwargs)
-        return {
-            _label(one): resolve_reward(*self._named(one, kwargs), prompt=self.prompt or None, options=given)
-            for one in self.reward
-        }
+        return {_label(one): self._resolve(one, given) for one in self.reward}
 
-    def _named(self, reward: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
-        """What `resolve_reward` takes for a reward and its keyword arguments: also a kind, or a file."""
+    def _resolve(self, reward: Any, options: Mapping[str, Any]) -> RewardSpec:
+        """Make the specification of a `--reward`: also of a kind, or a file."""
+        kwargs = self.reward_kwargs
         if isinstance(reward, str) and reward in specification.KINDS and isinstance(kwargs or {}, Mapping):
-            return {"kind": reward, **(kwargs or {})}, None
-        if isinstance(reward, str) and reward.endswith(".json"):
-            return read_specification(Path(reward), trust_code=self.trust_code), kwargs
-        return reward, kwargs
+            reward, kwargs = {"kind": reward, **(kwargs or {})}, None
+        elif isinstance(reward, str) and reward.endswith(".json"):
+            reward = read_specification(Path(reward), trust_code=self.trust_code)
+        return resolve_reward(reward, kwargs, self.prompt or None, options)
 
     def _prompts(self, task: Task | None) -> dict[str, RewardSpec]:
         if self.reward_kwargs is not None:
             raise InputError("`reward_kwargs` needs a `reward` to pass them to. Received no reward.")
         prompts = self.prompt or (() if task is None or task.prompt is None else (task.prompt,))
-        baseline = self.baseline
-        if baseline is None and task is not None and any(self.alpha):
-            baseline = task.baseline
-        given, specs = {**self.settings(), "baseline": baseline}, {}
-        for model in self.model:
-            for prompt in prompts:
-                for alpha in self.alpha:
-                    more = [f"alpha {alpha}"] * (len(self.alpha) > 1) + [model] * (len(self.model) > 1)
-                    label = f"{prompt} ({', '.join(more)})" if more else prompt
-                    specs[label] = specification.CLIP(**{**given, "prompt": prompt, "alpha": alpha, "model": model})
+        given, specs = self.settings(), {}
+        if self.baseline is None and task is not None and any(self.alpha):
+            given["baseline"] = task.baseline
+        for model, prompt, alpha in product(self.model, prompts, self.alpha):
+            more = [f"alpha {alpha}"] * (len(self.alpha) > 1) + [model] * (len(self.model) > 1)
+            label = f"{prompt} ({', '.join(more)})" if more else prompt
+            specs[label] = specification.CLIP(**{**given, "prompt": prompt, "alpha": alpha, "model": model})
         return specs
 
 
@@ -174,7 +160,7 @@ def parse(command: type[Command], name: str, arguments: Sequence[str]) -> Comman
     about = inspect.cleandoc(command.__doc__ or "")
     if issubclass(command, RewardFlags):
         about += f"\n\nKinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}."
-    words, registry = spread(arguments, command), config_types.yaml_flags(read=str)
+    words, registry = spread(arguments, command), yaml_flags(strict=True)
     return tyro.cli(command, args=words, prog=f"vlmrm-gym {name}", description=about, registry=registry)
 
 

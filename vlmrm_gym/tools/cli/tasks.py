@@ -18,7 +18,7 @@ from vlmrm_gym.envs.make import make_base_env
 from vlmrm_gym.scoring.options import CameraOption
 from vlmrm_gym.states import StateView, choose_cameras, is_drawn_from_states
 from vlmrm_gym.tasks import REGISTERED, Task
-from vlmrm_gym.tools.cli.settings import PlainConsole, parse, read_yaml
+from vlmrm_gym.tools.cli.settings import PlainConsole, parse
 from vlmrm_gym.tools.environments import find_named_task
 
 
@@ -42,9 +42,8 @@ class Tasks(CameraOption):
 def main(arguments: Sequence[str]) -> None:
     """Print the table, and draw the pictures."""
     command = parse(Tasks, "tasks", arguments)
-    camera = read_yaml("camera", command.camera)
     tasks = [_find(id) for id in command.ids] or list(REGISTERED.values())
-    if camera is not None and command.pictures is None:
+    if command.camera is not None and command.pictures is None:
         raise InputError("`camera` is for pictures. Pass --pictures FOLDER, too.")
     table = Table()
     table.add_column("ID", no_wrap=True)
@@ -61,7 +60,7 @@ def main(arguments: Sequence[str]) -> None:
 
             picture = command.pictures / f"{task.id.removeprefix('VLMRM/').replace('/', '_')}.png"
             with as_input_error():
-                drawn = draw_task(task, camera)
+                drawn = draw_task(task, command.camera)
             Image.fromarray(drawn).save(picture)
             row.append(str(picture))
         table.add_row(*row)

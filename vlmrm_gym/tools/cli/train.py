@@ -26,9 +26,10 @@ from vlmrm_gym.tools.train.config_file import (
     read_config_file,
     validate,
 )
-from vlmrm_gym.tools.train.config_types import FLAGS, read_flag, yaml_flags
+from vlmrm_gym.tools.train.config_types import FLAGS
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 from vlmrm_gym.tools.train.signals import Interrupted
+from vlmrm_gym.tools.yaml_values import read_flag, yaml_flags
 
 
 @dataclass
@@ -81,14 +82,12 @@ def train(command: Train, arguments: list[str]) -> None:
     if resumed is None:
         with file.locating():
             check_key(config)
-    from vlmrm_gym.tools.train.run import plan_training
+    from vlmrm_gym.tools.train.run import plan_training, resume, start
 
     for name, text in plan_training(config).items():
         say(f"{name + ':':14}{text}")
     if command.dry_run:
         return
-    from vlmrm_gym.tools.train.run import resume, start
-
     folder = resumed or RunFolder(config.run_folder)
     try:
         with file.locating():
@@ -155,7 +154,7 @@ def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> T
         default=Train(settings=default),
         prog="vlmrm-gym train",
         description=about,
-        registry=yaml_flags(),
+        registry=yaml_flags(strict=False),
     )
 
 

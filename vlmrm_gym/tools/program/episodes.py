@@ -1,4 +1,4 @@
-"""The episodes that a program is verified on: random and constant behaviour, experts, and the way to the goal."""
+"""`gather` plays and reads the episodes that a program is verified on: random, constant, experts, interpolated."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -24,13 +24,13 @@ from vlmrm_gym.tasks.known_states import TaskStates
 from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
 
 STEPS = 200
-"""Of an episode, if neither the caller nor the environment says how many."""
+"""Steps of an episode, if neither the caller nor the environment says how many."""
 WAY = "the way to the goal"
 UNTRAINED = {"random": random_actions, "constant": constant_actions}
 
 
 def is_enough(steps: NDArray[np.bool_], needed: float) -> bool:
-    """Whether at least one step, and a share `needed` of all, hold: bool (T,)."""
+    """Tell whether at least one step of bool (T,), and a share `needed` of all, is True."""
     return bool(steps.any()) and float(steps.mean()) >= needed
 
 
@@ -55,7 +55,7 @@ class Examples:
         return len(self.episodes)
 
     def succeeded(self, number: int) -> bool | None:
-        """Whether an episode is a success; None if that is not known of every step."""
+        """Tell whether an episode is a success; None if that is not known of every step."""
         success = self.episodes[number].known_success
         return None if success is None else is_enough(success, self.needed)
 
@@ -115,53 +115,52 @@ def gather(
             raise InputError(f"`{name}` must be from {least} to {2**31 - 1}. Received {value}.")
     task = None if id is None else find_named_task(id)
     camera = task.camera if camera is None and task is not None else camera
-    with ExitStack() as opened:
-        made = opened.enter_context(closing(make_unscored_env(id, env, steps)))
+    with ExitStack() as stack:
+        environment = stack.enter_context(closing(make_unscored_env(id, env, steps)))
         with as_input_error(DependencyNotInstalled):
-            view = opened.enter_context(closing(StateView(made, camera)))
+            view = stack.enter_context(closing(StateView(environment, camera)))
         if view.num_views > 1:
             raise InputError(f"`camera` must have one view here. Received {view.num_views}. Pass one of them.")
-        renderer = opened.enter_context(closing(view.make_renderer(fixed_size(size))))
-        steps = steps or find_time_limit(made) or STEPS
-        knows = task is not None and task.states is not None and is_drawn_from_states(made)
-        states = task.make_states() if task is not None and knows else None
+        renderer = stack.enter_context(closing(view.make_renderer(fixed_size(size))))
+        steps = steps or find_time_limit(environment) or STEPS
+        has_states = task is not None and task.states is not None and is_drawn_from_states(environment)
+        states = task.make_states() if task is not None and has_states else None
         threshold = 0.0 if task is None else task.success_threshold
         needed = threshold or 0.0
 
         def play_all() -> Iterator[tuple[Trajectory, bool | None]]:
-            """Episodes, and whether what chose their actions is trained; None: they are never of an expert."""
+            """Yield episodes, and whether a trained policy chose the actions; None: never an expert's."""
             for i in range(episodes):
                 for number, (name, policy) in enumerate(UNTRAINED.items()):
-                    act = policy(made.action_space, np.random.default_rng((seed, i, number)))
-                    yield play(made, view, act, seed=seed + i, steps=steps, source=name), None
+                    act = policy(environment.action_space, np.random.default_rng((seed, i, number)))
+                    yield play(environment, view, act, seed=seed + i, steps=steps, source=name), None
             for name, make_policy in policies.items():
-                act = make_policy(made)
+                act = make_policy(environment)
                 for i in range(episodes):
-                    yield play(made, view, act, seed=seed + 10_000 + i, steps=steps, source=name), True
+                    yield play(environment, view, act, seed=seed + 10_000 + i, steps=steps, source=name), True
             for folder in rollouts:
                 check_environment(folder, id, env)
                 is_trained = read_settings(folder)["policy"] not in UNTRAINED
                 recorded = read_dataset(folder)
-                check_states(recorded, made, view)
+                check_states(recorded, environment, view)
                 yield from ((replace(one, source=folder.name), is_trained) for one in recorded)
             if states is not None and not policies and not rollouts:
-                ways = _ways(made, view, states, episodes, steps, seed)
+                ways = _ways(environment, view, states, episodes, steps, seed)
                 yield from ((Trajectory(source=WAY, states=way), True) for way in ways)
 
-        found, experts = list[Trajectory](), list[bool]()
+        played, experts = list[Trajectory](), list[bool]()
         for episode, is_trained in play_all():
             success = episode.success
             if states is not None and states.has_success_fn:
                 success = states.succeeds(episode.states.rows).astype(np.float64)
             elif threshold is None:  # what the environment says is no success
                 success = np.full(len(episode), np.nan)
-            found.append(replace(episode, success=success))
-            known = found[-1].known_success
-            is_success = is_trained if known is None else is_enough(known, needed)
-            experts.append(is_trained is not None and bool(is_success))
+            played.append(replace(episode, success=success))
+            known = played[-1].known_success
+            experts.append(bool(is_trained is not None and (is_trained if known is None else is_enough(known, needed))))
             progress()
         yield Examples(
-            episodes=found,
+            episodes=played,
             experts=experts,
             draw=lambda drawn: drawn.draw(renderer),
             needed=needed,
@@ -173,7 +172,7 @@ def gather(
 def _ways(
     env: gym.Env[Any, Any], view: StateView, task: TaskStates, count: int, steps: int, seed: int
 ) -> Iterator[States]:
-    """Episodes that lead straight to goal states, and stay there; none if no goal is known."""
+    """Yield episodes that lead straight to goal states, and stay there; none if no goal is known."""
     shares = np.linspace(0, 1, steps // 2 + 1)[1:]
     for i, goal in enumerate(task.goals(count, np.random.default_rng(seed))):
         env.reset(seed=seed + 20_000 + i)

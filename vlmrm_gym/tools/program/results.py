@@ -1,25 +1,16 @@
-"""Results of a verification: which episodes complete a program, and which break the rules."""
+"""`Verification`, the result: which episodes complete a program, and which break the rules."""
 
 import json
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.files import atomic_write_text
 from vlmrm_gym._util.validation import is_finite, short_repr
-from vlmrm_gym.data.trajectory import Trajectory
 from vlmrm_gym.rewards.program.spec import Program
-from vlmrm_gym.tools.program.episodes import Examples, is_enough
-
-MAX_SHOWN, MAX_FAILURES = 6, 3
-"""Frames of a failure, and failures of a rule, that are shown."""
-Change = Callable[[NDArray[Any]], NDArray[Any]]
-"""Of frames, uint8 (B, H, W, 3)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,105 +76,6 @@ class Failure:
     """float64 (K,): what the program returned there; NaN where it failed."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Shown:
-    """What a program was shown of an episode, and what it returned."""
-
-    name: str
-    """What it is, in the table."""
-    number: int
-    """Of the episode."""
-    examples: Examples
-    steps: NDArray[np.int64]
-    """int64 (T,): the steps of the episode that are looked at."""
-    order: NDArray[np.int64]
-    """int64 (T,): which of them are shown, in this order."""
-    change: Change = np.asarray
-    """What is made of the frames; nothing."""
-    values: NDArray[np.float64]
-    """float64 (T,); NaN: none yet."""
-    subtasks: int
-    threshold: float
-
-    @property
-    def episode(self) -> Trajectory:
-        """The whole episode."""
-        return self.examples.episodes[self.number]
-
-    @property
-    def levels(self) -> NDArray[np.int64]:
-        """How many sub-tasks have been completed: int64 (T,). Of a function: 1 for its threshold, else 0."""
-        if not self.subtasks:
-            return (self.values >= np.float32(self.threshold)).astype(np.int64)
-        return np.floor(self.values * self.subtasks + 1e-6 * self.subtasks).astype(np.int64)
-
-    @property
-    def completed(self) -> bool:
-        """Whether the episode completes the program."""
-        if self.subtasks:
-            return bool(self.levels.max() >= self.subtasks)
-        return is_enough(self.levels > 0, self.examples.needed)
-
-    @property
-    def shares(self) -> list[float]:
-        """1 or 0 for each sub-task; of a function the share of frames that get the threshold."""
-        if not self.subtasks:
-            return [float(self.levels.mean())]
-        return [float(self.levels.max() > task) for task in range(self.subtasks)]
-
-    def failure(self, rule: str, steps: NDArray[np.int64] | None = None) -> Failure:
-        """The failure, with the frames at `steps`; None: those that decide."""
-        if steps is None:
-            levels, ends = self.levels, [0, self.values.argmax(), self.values.argmin(), len(self.values) - 1]
-            completions = [np.argmax(levels >= level) for level in range(1, levels.max() + 1)]
-            steps = np.unique(np.array([*completions, *ends], dtype=np.int64))
-        steps = steps[np.unique(np.linspace(0, len(steps) - 1, MAX_SHOWN).round().astype(int))]
-        states = self.episode.states[self.steps[self.order[steps]]]
-        return Failure(
-            rule=rule,
-            behaviour=self.name,
-            episode=self.number,
-            steps=self.steps[steps],
-            frames=self.change(self.examples.draw(states)),
-            values=self.values[steps],
-        )
-
-
-@dataclass(eq=False)
-class Tally:
-    """Counts which episodes of one kind complete the program."""
-
-    name: str
-    at_least: float = 0.0
-    at_most: float = 1.0
-    shown: list[Shown] = field(default_factory=list)
-    """The episodes that count."""
-    notes: Counter[str] = field(default_factory=Counter)
-    """Why others do not, and how many."""
-
-    def row(self) -> Row:
-        """The line of the table. A limit is kept without episodes."""
-        share = float(np.mean([one.completed for one in self.shown])) if self.shown else None
-        rule = f"at most {self.at_most:.0%}" if self.at_most < 1 else ""
-        return Row(
-            behaviour=self.name,
-            episodes=len(self.shown),
-            completed=share,
-            subtasks=tuple(np.mean([one.shares for one in self.shown], axis=0).tolist()) if self.shown else (),
-            rule=f"at least {self.at_least:.0%}" if self.at_least > 0 else rule,
-            kept=share is None or self.at_least <= share <= self.at_most,
-            note="; ".join(f"{number} left out: {why}" for why, number in self.notes.items()),
-        )
-
-    def failures(self) -> list[Failure]:
-        """The first episodes that are against the limit, if it is not kept."""
-        if (row := self.row()).kept:
-            return []
-        sentence = f"The program must be completed by {row.rule} of the episodes: {self.name}."
-        against = [one for one in self.shown if one.completed == (self.at_most < 1)]
-        return [one.failure(sentence) for one in against[:MAX_FAILURES]]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
     """Confusion numbers of a program that says success or failure, and the AUC of its values."""
@@ -196,6 +88,13 @@ class Accuracy:
     true_negatives: int
     auc: float | None
     """How often a frame of success has a higher value than one of failure: see `metrics.auc`. None without both."""
+
+    @classmethod
+    def count(cls, unit: str, predicted: NDArray[np.bool_], true: NDArray[np.bool_], auc: float | None) -> "Accuracy":
+        """Count the outcomes of N predictions, bool (N,)."""
+        names = ("true_negatives", "false_positives", "false_negatives", "true_positives")
+        counts = np.bincount(2 * true + predicted, minlength=4).tolist()
+        return cls(unit=unit, auc=auc, **dict(zip(names, counts, strict=True)))
 
     @property
     def accuracy(self) -> float:
@@ -258,15 +157,13 @@ class Verification:
         """
         from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-        from vlmrm_gym.tools.check.report.pictures import embed
+        from vlmrm_gym.tools.check.report import embed
 
-        loaders = [
-            PackageLoader("vlmrm_gym.tools.program", "."),
-            PackageLoader("vlmrm_gym.tools.check.report", "templates"),
-        ]
-        environment = Environment(loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined)
+        places = (("vlmrm_gym.tools.program", "."), ("vlmrm_gym.tools.check.report", "templates"))
+        loader = ChoiceLoader([PackageLoader(*place) for place in places])
+        environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
         environment.filters["embed"] = embed
-        page = environment.get_template("report.html.j2").render(found=self)
+        page = environment.get_template("report.html.j2").render(verification=self)
         folder.mkdir(parents=True, exist_ok=True)
         atomic_write_text(folder / "report.html", page)
         failures = []

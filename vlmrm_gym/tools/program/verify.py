@@ -13,9 +13,10 @@ frames as from the expert. They count only where the order of frames must matter
   right, which a shuffle may have by chance.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,20 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.data.metrics import auc
+from vlmrm_gym.data.trajectory import Trajectory
 from vlmrm_gym.rewards.program.execution import ProgramReward
 from vlmrm_gym.rewards.program.spec import Program, ProgramError
-from vlmrm_gym.tools.program.episodes import UNTRAINED, Examples
-from vlmrm_gym.tools.program.results import MAX_FAILURES, Accuracy, Change, Failure, Limits, Shown, Tally, Verification
+from vlmrm_gym.tools.program.episodes import UNTRAINED, Examples, is_enough
+from vlmrm_gym.tools.program.results import Accuracy, Failure, Limits, Row, Verification
 
 BATCH, CHUNK = 64, 7
 """Frames of a call, and of a call when an episode is scored again."""
 FRAMES = 50
-"""Of an episode that are scored by a function, which is asked about each for itself."""
+"""Frames of an episode that a function scores."""
+MAX_SHOWN, MAX_FAILURES = 6, 3
+"""Frames of a failure, and failures of a rule, that are shown."""
+Change = Callable[[NDArray[Any]], NDArray[Any]]
+"""Of frames, uint8 (B, H, W, 3)."""
 ANSWERS = "The program must return a value for every frame."
 DETERMINISTIC = (
     "The program must return the same for the same frame in any batch: nothing may depend on the time, on chance or on "
@@ -68,34 +74,133 @@ def verify(
     if program.inputs == "frames" and program.size != examples.size:
         raise InputError(f"`size` must be that of the episodes, {examples.size}. Received a program of {program.size}.")
     with closing(ProgramReward(program)) as reward, closing(ProgramReward(program)) as other:
-        session = _Session(reward, other, examples, limits or Limits())
+        verifier = _Verifier(reward, other, examples, limits or Limits())
         for number in range(len(examples)):
-            session.look_at(number)
+            verifier.look_at(number)
             progress()
         return Verification(
             program=program,
             environment=examples.environment,
-            limits=session.limits,
+            limits=verifier.limits,
             subtasks=reward.subtasks,
-            rows=[tally.row() for tally in session.tallies.values()],
-            failures=session.all_failures(),
-            accuracy=_measure_accuracy(session.shown),
+            rows=[tally.row() for tally in verifier.tallies.values()],
+            failures=verifier.all_failures(),
+            accuracy=_measure_accuracy(verifier.shown),
             verified=any(examples.experts),
         )
 
 
-class _Session:
+@dataclass(frozen=True, eq=False)
+class ScoredEpisode:
+    """An episode, or what was made of one, with the values that a program returned."""
+
+    name: str
+    """The name in the table."""
+    number: int
+    """The number of the episode."""
+    steps: NDArray[np.int64]
+    """int64 (T,): the steps of the episode that are looked at."""
+    order: NDArray[np.int64]
+    """int64 (T,): the order in which they are shown."""
+    values: NDArray[np.float64]
+    """float64 (T,); NaN: none yet."""
+    examples: Examples
+    subtasks: int
+    threshold: float
+    change: Change = np.asarray
+    """Changes the frames."""
+
+    @property
+    def episode(self) -> Trajectory:
+        """The whole episode."""
+        return self.examples.episodes[self.number]
+
+    @property
+    def levels(self) -> NDArray[np.int64]:
+        """How many sub-tasks have been completed: int64 (T,). Of a function: 1 for its threshold, else 0."""
+        if not self.subtasks:
+            return (self.values >= np.float32(self.threshold)).astype(np.int64)
+        return np.floor(self.values * self.subtasks + 1e-6 * self.subtasks).astype(np.int64)
+
+    @property
+    def completed(self) -> bool:
+        """Whether the episode completes the program."""
+        if self.subtasks:
+            return bool(self.levels.max() >= self.subtasks)
+        return is_enough(self.levels > 0, self.examples.needed)
+
+    @property
+    def shares(self) -> list[float]:
+        """1 or 0 for each sub-task; of a function the share of frames that get the threshold."""
+        if not self.subtasks:
+            return [float(self.levels.mean())]
+        return [float(self.levels.max() > task) for task in range(self.subtasks)]
+
+    def failure(self, rule: str, steps: NDArray[np.int64] | None = None) -> Failure:
+        """Make the failure, with the frames at `steps`; None: those that decide."""
+        if steps is None:
+            levels, ends = self.levels, [0, self.values.argmax(), self.values.argmin(), len(self.values) - 1]
+            completions = [np.argmax(levels >= level) for level in range(1, levels.max() + 1)]
+            steps = np.unique(np.array([*completions, *ends], dtype=np.int64))
+        steps = steps[np.unique(np.linspace(0, len(steps) - 1, MAX_SHOWN).round().astype(int))]
+        states = self.episode.states[self.steps[self.order[steps]]]
+        return Failure(
+            rule=rule,
+            behaviour=self.name,
+            episode=self.number,
+            steps=self.steps[steps],
+            frames=self.change(self.examples.draw(states)),
+            values=self.values[steps],
+        )
+
+
+@dataclass(eq=False)
+class Tally:
+    """Counts which episodes of one kind complete the program."""
+
+    name: str
+    at_least: float = 0.0
+    at_most: float = 1.0
+    shown: list[ScoredEpisode] = field(default_factory=list)
+    """The episodes that count."""
+    notes: Counter[str] = field(default_factory=Counter)
+    """Why others do not, and how many."""
+
+    def row(self) -> Row:
+        """Make the line of the table. A limit is kept without episodes."""
+        share = float(np.mean([one.completed for one in self.shown])) if self.shown else None
+        rule = f"at most {self.at_most:.0%}" if self.at_most < 1 else ""
+        return Row(
+            behaviour=self.name,
+            episodes=len(self.shown),
+            completed=share,
+            subtasks=tuple(np.mean([one.shares for one in self.shown], axis=0).tolist()) if self.shown else (),
+            rule=f"at least {self.at_least:.0%}" if self.at_least > 0 else rule,
+            kept=share is None or self.at_least <= share <= self.at_most,
+            note="; ".join(f"{number} left out: {why}" for why, number in self.notes.items()),
+        )
+
+    def failures(self) -> list[Failure]:
+        """Show the first episodes that are against the limit, if it is not kept."""
+        if (row := self.row()).kept:
+            return []
+        sentence = f"The program must be completed by {row.rule} of the episodes: {self.name}."
+        against = [one for one in self.shown if one.completed == (self.at_most < 1)]
+        return [one.failure(sentence) for one in against[:MAX_FAILURES]]
+
+
+class _Verifier:
     """Scores episodes one after the other, by a program that is executed in two processes."""
 
     def __init__(self, reward: ProgramReward, other: ProgramReward, examples: Examples, limits: Limits) -> None:
         self._reward, self._other, self._examples, self.limits = reward, other, examples, limits
         self.tallies: dict[str, Tally] = {}
-        self.shown: list[Shown] = []
+        self.shown: list[ScoredEpisode] = []
         self._failures: list[Failure] = []
         self._rng = np.random.default_rng(0)
 
     def all_failures(self) -> list[Failure]:
-        """What breaks the rules, at most `MAX_FAILURES` for each."""
+        """Collect the failures, at most `MAX_FAILURES` of a rule."""
         experts = [one for one in self.shown if self._examples.experts[one.number]]
         is_alike = bool(experts) and np.ptp(np.concatenate([one.values for one in self.shown])) == 0
         alike = [experts[0].failure(ALIKE)] if is_alike else []
@@ -109,16 +214,9 @@ class _Session:
         states = episode.states[steps]
         inputs = examples.draw(states) if self._reward.encodes == "view" else states.rows
         name = f"expert: {episode.source}" if is_expert else episode.source
-        shown = Shown(
-            name=name,
-            number=number,
-            examples=examples,
-            steps=steps,
-            order=np.arange(len(steps)),
-            values=np.full(len(steps), np.nan),
-            subtasks=len(self._reward.subtasks),
-            threshold=self.limits.threshold,
-        )
+        order, values = np.arange(len(steps)), np.full(len(steps), np.nan)
+        subtasks, threshold = len(self._reward.subtasks), self.limits.threshold
+        shown = ScoredEpisode(name, number, steps, order, values, examples, subtasks, threshold)
         if (scored := self._score(shown, inputs)) is None:
             return
         self._repeat(scored, inputs)
@@ -133,11 +231,13 @@ class _Session:
         if is_expert:
             self._vary(shown, scored.completed, inputs)
 
-    def _vary(self, expert: Shown, completed: bool, inputs: NDArray[Any]) -> None:
+    def _vary(self, expert: ScoredEpisode, completed: bool, inputs: NDArray[Any]) -> None:
         """Score what is made of an expert's episode."""
         steps, success = expert.order, expert.episode.known_success
 
-        def count(name: str, order: NDArray[np.int64], change: Change = np.asarray, why: str = "") -> Shown | None:
+        def count(
+            name: str, order: NDArray[np.int64], change: Change = np.asarray, why: str = ""
+        ) -> ScoredEpisode | None:
             """Score what is made of it, and count it; None if it does not count, because of `why`."""
             limits = (self.limits.experts, 1.0) if change is move else (0.0, self.limits.negatives)
             tally = self.tallies.setdefault(name, Tally(name, *limits))
@@ -164,7 +264,7 @@ class _Session:
             why = "the program looks for an order, which a shuffle may have by chance"
         count("shuffled", self._rng.permutation(steps), why=why)
 
-    def _score(self, shown: Shown, inputs: NDArray[Any]) -> Shown | None:
+    def _score(self, shown: ScoredEpisode, inputs: NDArray[Any]) -> ScoredEpisode | None:
         """Score the frames of an episode in their order; None if the program fails, which is noted."""
         values, memory = list[NDArray[np.float64]](), None
         try:
@@ -178,7 +278,7 @@ class _Session:
             return None
         return replace(shown, values=np.concatenate(values))
 
-    def _repeat(self, shown: Shown, inputs: NDArray[Any]) -> None:
+    def _repeat(self, shown: ScoredEpisode, inputs: NDArray[Any]) -> None:
         """See whether the program returns the same for an episode again, in small batches.
 
         Between them it sees frames of the other end, as other episodes. A function gets all frames backwards.
@@ -197,30 +297,24 @@ class _Session:
         if len(differ):
             self._fail(DETERMINISTIC, shown, differ)
 
-    def _fail(self, rule: str, shown: Shown, steps: NDArray[np.int64], said: str = "") -> None:
+    def _fail(self, rule: str, shown: ScoredEpisode, steps: NDArray[np.int64], message: str = "") -> None:
         if sum(one.rule.startswith(rule) for one in self._failures) < MAX_FAILURES:
-            self._failures.append(shown.failure(rule + said, steps))
+            self._failures.append(shown.failure(rule + message, steps))
 
 
 def move(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Frames whose content is moved to the right by a pixel; the left column is doubled: uint8 (B, H, W, 3)."""
+    """Move the content of frames to the right by a pixel; the left column is doubled: uint8 (B, H, W, 3)."""
     return np.concatenate([frames[:, :, :1], frames[:, :, :-1]], axis=2)
 
 
-def _measure_accuracy(shown: Sequence[Shown]) -> Accuracy | None:
+def _measure_accuracy(shown: Sequence[ScoredEpisode]) -> Accuracy | None:
     """Compare a program with the success of episodes; None if no success is known."""
     known = [(one, own[one.steps]) for one in shown if (own := one.episode.known_success) is not None]
     if not known:
         return None
     values, success = (np.concatenate(each) for each in zip(*((one.values, own) for one, own in known), strict=True))
-    said, true = np.concatenate([one.levels > 0 for one, _ in known]), success
+    predicted, true = np.concatenate([one.levels > 0 for one, _ in known]), success
     if is_stateful := known[0][0].subtasks > 0:
-        said, true = np.array([(one.completed, bool(one.examples.succeeded(one.number))) for one, _ in known]).T
-    return Accuracy(
-        unit="episodes" if is_stateful else "frames",
-        true_positives=int((said & true).sum()),
-        false_positives=int((said & ~true).sum()),
-        false_negatives=int((~said & true).sum()),
-        true_negatives=int((~said & ~true).sum()),
-        auc=auc(values, success) if success.any() and not success.all() else None,
-    )
+        predicted, true = np.array([(one.completed, bool(one.examples.succeeded(one.number))) for one, _ in known]).T
+    ranking = auc(values, success) if success.any() and not success.all() else None
+    return Accuracy.count("episodes" if is_stateful else "frames", predicted, true, ranking)

@@ -142,7 +142,7 @@ def write_program(
     them the states are shown in which experts end. Raises an InputError as `Conversation.ask` does, and if no answer of
     so many rounds has a program that can be executed.
     """
-    limits, found, problem = limits or Limits(), None, ""
+    limits, verification, problem = limits or Limits(), None, ""
     options: dict[str, Any] = {"size": examples.size, "isolate": isolate}
     kinds = list(zip(examples.episodes, examples.experts, strict=True))
     others = [one for one, is_expert in kinds if not is_expert] or examples.episodes
@@ -154,7 +154,7 @@ def write_program(
     introduction = INTRODUCTION.format(prompt=prompt, goals=", and as the goal is reached" if goals else "")
     conversation.ask(ask_about(introduction, images, SUBTASKS))
     height, width, _ = initial[0].shape
-    question = _say(PROGRAM.format(height=height, width=width, **asdict(limits)))
+    question = _ask(PROGRAM.format(height=height, width=width, **asdict(limits)))
     for number in range(1, rounds + 1):
         text, truncated = conversation.ask(question)
         conversation.write(folder)
@@ -163,33 +163,34 @@ def write_program(
         if source is not None and not truncated:
             atomic_write_text(path, source)
             try:
-                found, problem = verify(Program(source=source, **options), examples, limits, progress), ""
+                verification = verify(Program(source=source, **options), examples, limits, progress)
+                problem = ""
             except (ProgramError, ValueError) as error:
                 problem = f"The program cannot be executed: {error}"
-        if found is None or problem:
-            question = _say(f"{problem} {MEND}")
+        if verification is None or problem:
+            question = _ask(f"{problem} {MEND}")
             continue
-        found = replace(found, program=Program(path=str(path), **options))
-        found.write(folder / f"round_{number}")
-        if not found.failures:
+        verification = replace(verification, program=Program(path=str(path), **options))
+        verification.write(folder / f"round_{number}")
+        if not verification.failures:
             break
-        question = ask_to_mend(found.failures)
-    if found is None:
+        question = ask_to_mend(verification.failures)
+    if verification is None:
         raise InputError(
             f"`model` must answer with a program that can be executed. None of {rounds} answers had one; of the last: "
             f"{problem} All of it is in {folder / 'conversation.md'}. Pass another model, or more rounds."
         )
-    atomic_write_text(path := folder / "program.py", found.program.files["program.py"])
-    return replace(found, program=replace(found.program, path=str(path)))
+    atomic_write_text(path := folder / "program.py", verification.program.files["program.py"])
+    return replace(verification, program=replace(verification.program, path=str(path)))
 
 
 def _find_goal(expert: Trajectory) -> int:
-    """The last state of an expert that is a success."""
+    """Find the last state of an expert that is a success."""
     success = expert.known_success
     return len(expert) - 1 if success is None else int(np.flatnonzero(success)[-1])
 
 
-def _say(text: str) -> list[Message]:
+def _ask(text: str) -> list[Message]:
     return [{"role": "user", "content": text}]
 
 

@@ -23,6 +23,7 @@ from vlmrm_gym.tasks import CART_POLE_TRAINING, HUMANOID_TRAINING
 from vlmrm_gym.tools.train.config import Config, LoggingConfig, RLConfig
 from vlmrm_gym.tools.train.config_file import Problem, describe, names_of
 from vlmrm_gym.tools.train.config_types import LEGACY_NAMES
+from vlmrm_gym.tools.yaml_values import as_whole
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -107,8 +108,7 @@ def find_wrong_arguments(rl: RLConfig) -> list[Problem]:
 
 def _convert(parameter: inspect.Parameter, value: Any) -> Any:
     """A value of YAML as the type that a parameter declares, such as a list as a tuple."""
-    value = tuple(value) if isinstance(value, list) else value
-    value = int(value) if isinstance(value, float) and value.is_integer() else value  # 1e6
+    value = tuple(value) if isinstance(value, list) else as_whole(value)
     config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False, strict=True)
     return TypeAdapter(parameter.annotation, config=config).validate_python(value)
 

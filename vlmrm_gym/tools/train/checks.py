@@ -19,7 +19,6 @@ from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import SERVER, names_code, names_server, resolve_reward
 from vlmrm_gym.tools.train.algorithms import (
     ALGORITHMS,
-    find_setting,
     find_wrong_arguments,
     first_round,
     read_traits,
@@ -200,15 +199,12 @@ def _find_wrong_length(config: Config) -> Problem | None:
     if rl.n_steps < needed:
         rule = f"must be at least {one_each}: rewards come at their end. Received {rl.n_steps}."
         return Problem.of("rl.n_steps", rule)
-    rollout, starts = find_setting(rl, "train_freq"), rl.learning_starts
-    if ALGORITHMS[rl.algorithm].on_policy:
-        if rl.n_steps < config.num_envs * rollout:
-            rule = f"must be at most {rl.n_steps // config.num_envs}, the steps of an environment. Received {rollout}."
-            return Problem.of("rl.train_freq", rule)
-    elif starts is not None and starts >= rl.n_steps:
+    if ALGORITHMS[rl.algorithm].on_policy or (starts := rl.learning_starts) is None:
+        return None
+    if starts >= rl.n_steps:
         rule = f"must be below `rl.n_steps`, {rl.n_steps}: nothing would be learned. Received {starts}."
         return Problem.of("rl.learning_starts", rule)
-    elif config.reward.name != "ground_truth" and starts is not None and rl.train_freq is not None:
+    if config.reward.name != "ground_truth" and rl.train_freq is not None:
         # The first gradient step follows the first rollout that ends after more than `learning_starts` steps.
         steps = rl.train_freq * config.num_envs
         if (first := (starts // steps + 1) * steps) < needed:

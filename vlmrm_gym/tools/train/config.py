@@ -68,22 +68,12 @@ class RewardConfig(FileOptions, CLIPFields, Section):
         """Whether the reward is of another kind than CLIP, and not the environment's."""
         return self.name not in ("clip", "ground_truth")
 
-    @property
-    def is_sparse(self) -> bool:
-        """Whether some rewards are interpolated."""
-        return self.score_every > 1
-
-    @property
-    def clip_fields(self) -> dict[str, Any]:
-        """The fields of `CLIP` and their values."""
-        return {one.name: getattr(self, one.name) for one in fields(CLIPFields)}
-
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of an environment that say which reward. Not for ground_truth."""
         if not self.is_own:
-            return {**self.clip_fields, "reward_kwargs": self.kwargs}
+            return {**self.settings(), "reward_kwargs": self.kwargs}
         default, kwargs = RewardConfig(), dict(self.kwargs or {})
-        given = {name: value for name, value in self.clip_fields.items() if value != getattr(default, name)}
+        given = {name: value for name, value in self.settings().items() if value != getattr(default, name)}
         if ":" in self.name:
             return {"reward": self.name, "reward_kwargs": self.kwargs, **given}
         if self.name == "preference":
@@ -170,21 +160,23 @@ class RLConfig(Section):
     @property
     def values(self) -> dict[str, Any]:
         """All keys that are not None, as a file has them."""
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "options"}
-        return {name: value for name, value in own.items() if value is not None} | self.options
+        settings = {name: value for name, value in vars(self).items() if value is not None}
+        return settings | settings.pop("options")
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Those that are keyword arguments of an algorithm; the others are this package's own."""
-        own = ("learning_starts", "train_freq", "gradient_steps", "action_noise")
-        return {name: value for name, value in self.values.items() if name in own or name in self.options}
+        """The keyword arguments of the algorithm's class; the other values are for this package."""
+        names = ("learning_starts", "train_freq", "gradient_steps", "action_noise", *self.options)
+        return {name: value for name, value in self.values.items() if name in names}
 
 
 def nest_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of the section `rl` as the fields of `RLConfig`."""
-    own = {one.name for one in fields(RLConfig)} - {"options"}
-    options = {name: value for name, value in values.items() if name not in own}
-    return {**{name: value for name, value in values.items() if name in own}, "options": options}
+    """Nest the keys of `rl` that are no fields of `RLConfig` as its `options`."""
+    names = RLConfig.__dataclass_fields__.keys() - {"options"}
+    settings: dict[str, Any] = {"options": {}}
+    for name, value in values.items():
+        (settings if name in names else settings["options"])[name] = value
+    return settings
 
 
 @dataclass(frozen=True, kw_only=True)

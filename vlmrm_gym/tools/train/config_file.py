@@ -17,7 +17,8 @@ from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.untrusted import read_text
 from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.tools.train.config import Config, nest_options
-from vlmrm_gym.tools.train.config_types import ALIASES, MAX_BYTES, REMOVED, ConfigDumper, read_yaml
+from vlmrm_gym.tools.train.config_types import ALIASES
+from vlmrm_gym.tools.yaml_values import MAX_BYTES, ConfigDumper, read_yaml
 
 Key = tuple[str, ...]
 """The path of a key: ("rl", "tau")."""
@@ -66,7 +67,7 @@ class ConfigFile:
     """The line of each key, from 1, and the key as written there, possibly an alias."""
 
     def overridden(self, config: Config) -> "ConfigFile":
-        """What the file still says where flags have made another configuration of it."""
+        """Leave out the problems and lines of keys that flags have changed."""
         before, now = flatten(self.config), flatten(config)
         if now == before:
             return self
@@ -91,8 +92,8 @@ class ConfigFile:
         for length in range(len(problem.key), min(len(problem.key), 2) - 1, -1):
             if (key := problem.key[:length]) in self.places:
                 line, word = self.places[key]
-                own = rf"^`{re.escape('.'.join(key))}(?=[`.])"
-                message = re.sub(own, lambda _, word=word: f"`{word}", problem.message)
+                name = rf"^`{re.escape('.'.join(key))}(?=[`.])"
+                message = re.sub(name, lambda _, word=word: f"`{word}", problem.message)
                 return replace(problem, line=problem.line or line, message=message)
         return problem
 
@@ -154,12 +155,10 @@ def describe(error: Any) -> str:
 
 def _place(key: Key) -> str:
     """The rule for an unknown key: what it may have been meant to be."""
-    if (name := ".".join(key)) in REMOVED:
-        return REMOVED[name]
     every = {word: ("reward", word) for word in ALIASES}
-    every |= {name: (*own, name) for own in ((), *((one,) for one in SECTIONS)) for name in names_of(own)}
-    own = {name: place for name, place in every.items() if place[:-1] == key[:-1]}
-    for known in (own, every):  # `resize_mode` is not a misspelling of `pretrained_model`
+    every |= {name: (*section, name) for section in ((), *((one,) for one in SECTIONS)) for name in names_of(section)}
+    near_by = {name: place for name, place in every.items() if place[:-1] == key[:-1]}
+    for known in (near_by, every):  # `resize_mode` is not a misspelling of `pretrained_model`
         if near := difflib.get_close_matches(truncate(key[-1]), known, 1, cutoff=0.7):
             return f"is not known. Did you mean `{'.'.join(known[near[0]])}`?"
     return f"is not known. Known{f' in `{key[0]}`' if key[1:] else ''}: {', '.join(names_of(key[:-1]))}."
@@ -195,18 +194,17 @@ def to_yaml(config: Config) -> str:
 
 
 def _own_keys(values: Mapping[Any, Any], section: str = "") -> dict[str, Any]:
-    """A file's values without empty ones, under their own keys; YAML reads the keys `on` and `1` as other types."""
-    own = {}
+    """Translate a file's keys, without those that are empty; YAML reads the keys `on` and `1` as other types."""
+    keys = {}
     for name, value in values.items():
         name = name if isinstance(name, str) else short_repr(name)
         if (section, name) == ("rl", "rl_kwargs") and isinstance(value, dict):
-            own |= _own_keys(value, "rl_kwargs")
+            keys |= _own_keys(value, "rl_kwargs")
         elif value is not None:
             is_section = not section and name in SECTIONS and isinstance(value, dict)
-            own[ALIASES.get(name, name) if section == "reward" else name] = (
-                _own_keys(value, name) if is_section else value
-            )
-    return own
+            name = ALIASES.get(name, name) if section == "reward" else name
+            keys[name] = _own_keys(value, name) if is_section else value
+    return keys
 
 
 def _find_places(node: Any, key: Key, written: Key, places: dict[Key, tuple[int, str]]) -> Iterable[Problem]:

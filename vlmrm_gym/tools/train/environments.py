@@ -14,7 +14,7 @@ from vlmrm_gym.tools.train.config_file import constructing
 
 
 class TaskRewardVectorEnv(VectorWrapper):
-    """Environments with same-step autoreset and their own rewards, in the infos too, as `VLMVecEnv` expects."""
+    """Environments with their own rewards, in the infos too, as `VLMVecEnv` and `read_late` expect."""
 
     _num_steps = 0
 
@@ -24,14 +24,14 @@ class TaskRewardVectorEnv(VectorWrapper):
         late = np.fromiter((np.array([reward], dtype=np.float32) for reward in rewards), dtype=object)
         index = np.full(self.num_envs, self._num_steps)
         self._num_steps += 1
-        own = {
+        columns = {
             "task_reward": np.array(rewards),
             "vlm_rewards": late,
             "vlm_reward_start": index,
             "vlm_step_index": index,
         }
-        masks = {f"_{name}": np.full(self.num_envs, True) for name in own}
-        return observations, rewards, terminations, truncations, {**infos, **own, **masks}
+        masks = {f"_{name}": np.full(self.num_envs, True) for name in columns}
+        return observations, rewards, terminations, truncations, {**infos, **columns, **masks}
 
 
 def make_envs(config: Config, num_envs: int, *, for_training: bool = False) -> VectorEnv[Any, Any, Any]:
@@ -39,13 +39,11 @@ def make_envs(config: Config, num_envs: int, *, for_training: bool = False) -> V
 
     For training they step on while episodes are scored, interpolate rewards, and start near the goal, as it says.
     """
-    reward = config.reward
-    curriculum: dict[str, Any] = {}
-    if for_training and config.rl.start_near_goal:
-        curriculum["start_near_goal"] = config.rl.start_near_goal
+    reward, near_goal = config.reward, config.rl.start_near_goal
+    curriculum: dict[str, Any] = {"start_near_goal": near_goal} if for_training and near_goal else {}
     with constructing(config, "env_name"):
         if reward.name == "ground_truth":
-            return TaskRewardVectorEnv(_make_unscored(config, num_envs, AutoresetMode.SAME_STEP, curriculum))
+            return _make_unscored(config, num_envs, AutoresetMode.SAME_STEP, curriculum)
         options = reward.keywords(vector=True, training=for_training) | _arguments(config) | curriculum
         return make_vector_env(config.id, num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **options)
 
@@ -63,16 +61,17 @@ def make_video_env(config: Config) -> VectorEnv[Any, Any, Any]:
 
 def _make_unscored(
     config: Config, num_envs: int, mode: AutoresetMode, curriculum: dict[str, Any]
-) -> VectorEnv[Any, Any, Any]:
+) -> TaskRewardVectorEnv:
     task, length = config.task, config.rl.episode_length
     assert length is not None
     if task is None:
         make = partial(make_external_env, config.id, length, config.env_kwargs)
         # Copies: environments that reuse their array would overwrite an episode's last observation.
         copying = lambda: TransformObservation(make(), copy.deepcopy, None)  # noqa: E731
-        return SyncVectorEnv([copying] * num_envs, autoreset_mode=mode)
+        return TaskRewardVectorEnv(SyncVectorEnv([copying] * num_envs, autoreset_mode=mode))
     env_kwargs = _look(config) | curriculum
-    return make_base_vector_env(task, num_envs, episode_length=length, autoreset_mode=mode, **env_kwargs)
+    envs = make_base_vector_env(task, num_envs, episode_length=length, autoreset_mode=mode, **env_kwargs)
+    return TaskRewardVectorEnv(envs)
 
 
 def _look(config: Config) -> dict[str, Any]:
@@ -83,5 +82,5 @@ def _look(config: Config) -> dict[str, Any]:
 
 def _arguments(config: Config) -> dict[str, Any]:
     """Keyword arguments of `make_vector_env` that say which reward and which environment."""
-    own = {"episode_length": config.rl.episode_length, "env_kwargs": config.env_kwargs}
-    return own | config.reward.arguments() | _look(config)
+    base = {"episode_length": config.rl.episode_length, "env_kwargs": config.env_kwargs}
+    return base | config.reward.arguments() | _look(config)

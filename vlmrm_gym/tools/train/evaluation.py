@@ -31,8 +31,6 @@ from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 
 NUM_EVAL_ENVS = 16
 """Number of parallel environments in an evaluation."""
-FRAMES_AT_ONCE = 32
-"""Frames of a video that are scored together."""
 
 
 def load_policy(config: Config, path: Path) -> BaseAlgorithm:
@@ -103,7 +101,7 @@ def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, 
                 f"The run {folder} must have been trained in the same environment. Its {name.replace('_', ' ')} is "
                 f"{theirs}, and this environment's is {ours}. Pass another run."
             )
-    return lambda observation: model.predict(observation, deterministic=True)[0]
+    return _policy(model)
 
 
 def evaluate(config: Config, model: BaseAlgorithm, episodes: int, *, seed: int) -> Episodes:
@@ -116,7 +114,7 @@ def evaluate(config: Config, model: BaseAlgorithm, episodes: int, *, seed: int) 
     ):
         batches = []
         for start in starts:
-            batches.append(play_episodes(envs, lambda seen: _act(model, seen), seed=seed + start))
+            batches.append(play_episodes(envs, _policy(model), seed=seed + start))
             progress.update(num_envs)
     names = (field.name for field in fields(Episodes))
     return Episodes(**{name: np.concatenate([getattr(one, name) for one in batches])[:episodes] for name in names})
@@ -125,26 +123,22 @@ def evaluate(config: Config, model: BaseAlgorithm, episodes: int, *, seed: int) 
 def record_video(config: Config, model: BaseAlgorithm, path: Path, *, seed: int, progress: bool = False) -> None:
     """Write a video of one episode of the deterministic policy, with the reward drawn in."""
     title = config.id if config.reward.name == "ground_truth" else (config.reward.prompt or [config.id])[0]
-    frames, rewards, done = [], [], False
+    policy, frames, rewards, is_done = _policy(model), [], [], False
     with (
         closing(make_video_env(config)) as envs,
         tqdm(total=config.rl.episode_length, desc="video", unit="frame", leave=False, disable=not progress) as bar,
     ):
         observations, _ = envs.reset(seed=seed)
-        while not done:
-            observations, own_rewards, terminations, truncations, infos = envs.step(_act(model, observations))
+        while not is_done:
+            observations, _, terminations, truncations, infos = envs.step(policy(observations))
             frames.extend(envs.render() or ())
-            done = bool(terminations[0] or truncations[0])
-            if config.reward.name == "ground_truth":
-                rewards.extend(own_rewards)
-            else:
-                if not done and len(frames) % FRAMES_AT_ONCE == 0:
-                    infos = envs.flush()  # pyright: ignore[reportAttributeAccessIssue]
-                for late in read_late(infos):
-                    rewards.extend(late.rewards)
-            bar.update(len(rewards) - bar.n)
+            is_done = bool(terminations[0] or truncations[0])
+            for late in read_late(infos):
+                rewards.extend(late.rewards)
+            bar.update()
     videos.save_video(path, frames, rewards, title=title)
 
 
-def _act(model: BaseAlgorithm, observation: Any) -> Any:
-    return model.predict(observation, deterministic=True)[0]
+def _policy(model: BaseAlgorithm) -> Policy:
+    """Make the deterministic policy of an agent."""
+    return lambda observation: model.predict(observation, deterministic=True)[0]

@@ -31,7 +31,7 @@ def frozen(reward: RewardConfig, folder: RunFolder) -> RewardConfig:
 
 
 class Learning:
-    """Manages the learner of a run whose reward is learned; `callback` holds the rounds.
+    """Manages the `learner` of a run whose reward is learned; `callback` holds the rounds.
 
     Raises a ConfigError if the file of answers is damaged, or of another prompt.
     """
@@ -47,35 +47,32 @@ class Learning:
                 config.reward.labeler, fit=FitOptions(**(settings.fit or {})), seed=config.seed, **options
             )
             self.callback.bind(envs)
+        self.learner = self.callback.learner
         self._config, self._folder, self._envs = config, folder, find_featured(envs.envs)
         self._num_logged = self._kept_version = 0
 
     @property
     def version(self) -> int:
         """The version of the newest head; 0: there is none."""
-        return self.callback.learner.newest.version
+        return self.learner.newest.version
 
     @property
     def reward(self) -> RewardConfig | None:
         """The reward as the newest head makes it; None: there is no head."""
         return frozen(self._config.reward, self._folder) if self._folder.head.exists() else None
 
-    def save(self, path: Path) -> None:
-        """Write what the next rounds depend on, for a checkpoint."""
-        self.callback.learner.save(path)
-
     def restore(self, path: Path, model: BaseAlgorithm) -> None:
         """Continue from a checkpoint, before the environments step. The replay buffer has been loaded."""
-        self.callback.learner.load(path)
+        self.learner.load(path)
         self._kept_version = self.version
         if self.version and (buffer := getattr(model, "replay_buffer", None)) is not None:
-            buffer.resume(self.callback.learner.newest)
+            buffer.resume(self.learner.newest)
 
     def keep_head(self) -> None:
         """Write a new head, and the specification of its reward."""
         if self.version != self._kept_version:
-            assert self.callback.learner.head is not None
-            self.callback.learner.head.save(self._folder.head)
+            assert self.learner.head is not None
+            self.learner.head.save(self._folder.head)
             values = from_mapping(frozen(self._config.reward, self._folder).arguments()["reward"])
             # Beside it: the folder may be moved, or copied.
             text = json.dumps({**to_mapping(values), "head": HEAD[0]}, indent=2)
@@ -94,7 +91,7 @@ class Learning:
 
     def keep_episodes(self, count: int) -> None:
         """Write the newest episodes, by which the policy is the best: `mean_return` judges them again."""
-        episodes = EpisodeLog.of(self.callback.learner.log.episodes[-count:])
+        episodes = EpisodeLog.of(self.learner.log.episodes[-count:])
         atomic_write(self._folder.path / BEST[2], episodes.save)
 
     def mean_return(self) -> float | None:
@@ -106,7 +103,3 @@ class Learning:
         rewards = self._envs.head(self._envs.scorer.features(States.concatenate([one.states for one in kept.episodes])))
         task_rewards = sum(one.task_rewards.sum() for one in kept.episodes) * self._config.reward.task_reward_weight
         return float((rewards.sum(dtype=np.float64) + task_rewards) / len(kept.episodes))
-
-    def close(self) -> None:
-        """Close the file of answers."""
-        self.callback.learner.answers.close()

@@ -1,9 +1,19 @@
 """The report of a check: one HTML file that needs no network and no JavaScript."""
 
+import base64
+import io
 from pathlib import Path
 
-from vlmrm_gym.tools.check.report.pictures import draw_landscape, embed
-from vlmrm_gym.tools.check.results import Report
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from vlmrm_gym._util.errors import printable
+from vlmrm_gym._util.validation import truncate
+from vlmrm_gym.tools.check.results import Landscape, Report
+
+QUALITY = 85
+"""Of JPEG."""
 
 
 def write_report(report: Report, path: Path) -> None:
@@ -29,3 +39,46 @@ def render(report: Report) -> str:
         number=words.format_number, label=words.label, embed=embed, draw_landscape=draw_landscape
     )
     return environment.get_template("report.html.j2").render(report=report, exploits=report.exploits)
+
+
+def embed(frame: NDArray[np.uint8], side: int, alt: str) -> Markup:
+    """Embed a frame, RGB, uint8 (H, W, 3), as an element of HTML: a JPEG of at most `side` pixels a side."""
+    from PIL import Image
+
+    picture = Image.fromarray(frame)
+    picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=QUALITY, optimize=True)
+    return _make_element("jpeg", file.getvalue(), *picture.size, alt)
+
+
+def draw_landscape(landscape: Landscape) -> Markup:
+    """Plot rewards over positions, a line for each curve; the states that succeed are shaded."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.add_subplot(xmargin=0)
+    for label, rewards in landscape.curves.items():
+        axes.plot(landscape.positions, rewards, label=printable(truncate(label, 40)))
+    for low, high in [] if landscape.goal is None else goal_spans(landscape.positions, landscape.goal):
+        axes.axvspan(low, high, alpha=0.2, color="green", linewidth=0)
+    axes.set_ylabel("reward")
+    for text in axes.legend(fontsize="small").get_texts():
+        text.set_parse_math(False)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=160)
+    ends = (f"{label} from {rewards[0]:.3g} to {rewards[-1]:.3g}" for label, rewards in landscape.curves.items())
+    alt = f"{landscape.title}: the reward over {landscape.axis}; {', '.join(ends)}"
+    return _make_element("png", file.getvalue(), 500, 350, alt)
+
+
+def goal_spans(positions: NDArray[np.float64], goal: NDArray[np.bool_]) -> list[tuple[float, float]]:
+    """Find the ranges of positions, ascending, that succeed; they end halfway to the next position that does not."""
+    edges = np.concatenate([positions[:1], (positions[1:] + positions[:-1]) / 2, positions[-1:]])
+    changes = np.flatnonzero(np.diff(np.concatenate([[False], goal, [False]]).astype(np.int8)))
+    return [(float(edges[first]), float(edges[end])) for first, end in changes.reshape(-1, 2)]
+
+
+def _make_element(kind: str, content: bytes, width: int, height: int, alt: str) -> Markup:
+    uri = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return Markup('<img src="{}" width="{}" height="{}" alt="{}">').format(uri, width, height, alt)

@@ -1,4 +1,4 @@
-"""`python -m vlmrm_gym.tools.cli` is the command `vlmrm-gym`."""
+"""`python -m vlmrm_gym` is the command `vlmrm-gym`."""
 
 from vlmrm_gym.tools.cli import main
 
