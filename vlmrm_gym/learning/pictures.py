@@ -18,7 +18,7 @@ MAX_PAIRS, MAX_MOMENTS, BORDER, MAX_WIDTH = 12, 4, 6, 1_600
 """Pairs of a picture, states of a segment in it; widths of a frame, and of a picture of several pairs, in pixels."""
 HEIGHT = 120
 """The most pixels of a view's height: pictures of full size take a second and megabytes each."""
-_CHOSEN, _MISTAKEN, _EQUAL, _NOT = (40, 160, 70), (210, 50, 50), (120, 120, 120), (255, 255, 255)
+_CHOSEN, _MISTAKEN, _EQUAL, _UNMARKED = (40, 160, 70), (210, 50, 50), (120, 120, 120), (255, 255, 255)
 
 
 def spread(length: int, count: int) -> NDArray[np.int64]:
@@ -68,7 +68,7 @@ def _draw(pair: Pair, answer: Answer | None) -> NDArray[np.uint8]:
     from PIL import Image, ImageOps
 
     preference = None if answer is None else answer.preference
-    colors = [_EQUAL, _EQUAL] if preference == 0.5 else [_NOT, _NOT]
+    colors = [_EQUAL, _EQUAL] if preference == 0.5 else [_UNMARKED, _UNMARKED]
     if preference is not None and preference != 0.5:
         (better,) = grade_differences([pair])
         colors[preference > 0.5] = _MISTAKEN if better * (preference - 0.5) < 0 else _CHOSEN
