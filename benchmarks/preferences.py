@@ -132,7 +132,7 @@ def measure_rounds(args: Args) -> None:
                 continue  # there is nothing to relabel with
             buffer = buffer or plain_buffer(args.transitions, math.prod(head.shape), "float32")
             _, relabel = timed(lambda b=buffer, h=head: b.relabel(h))
-            _, picture = timed(lambda o=outcome: write_round(o, Path(folder) / "round.png"))
+            _, picture = timed(lambda o=outcome: write_round(o.pairs, o.answers, Path(folder) / "round.png"))
             fitted = seconds - labeler.seconds
             figures = {"draw, encode, fit": fitted, "relabel": relabel, "both": fitted + relabel, "picture": picture}
             for name, figure in figures.items():

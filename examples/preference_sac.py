@@ -368,7 +368,7 @@ def main(args: Args) -> Path:
         if is_due and len(learner.log) and count:
             outcome = learner.run_round(count)
             progress.write(f"Round {outcome.number}: {outcome.verdict.reason}")
-            write_round(outcome, run_folder / f"round_{outcome.number:03}.png")
+            write_round(outcome.pairs, outcome.answers, run_folder / f"round_{outcome.number:03}.png")
             for name, value in outcome.scalars.items():
                 writer.add_scalar(f"preferences/{name}", value, global_step)
             if outcome.verdict.accepted:

@@ -110,16 +110,6 @@ def test_success_that_is_not_known_is_left_out():
     assert {name for row in rows for name in row} == {"task_return"}
 
 
-def test_the_return_of_an_episode_that_is_scored_at_every_step():
-    envs = EpisodeStatistics(gym.make_vec("VLMRM/CartPole-v1", 1, episode_length=3, scoring="step"))
-    envs.reset(seed=0)
-    steps = [envs.step(np.zeros(1, np.int64)) for _ in range(3)]
-    assert not any(finished_episodes(step[4]) for step in steps[:-1])
-    _, row = finished_episodes(steps[-1][4])
-    assert row["vlm_return"] == pytest.approx(sum(step[1][0] for step in steps))
-    envs.close()
-
-
 def test_episodes_that_cannot_be_played_are_refused_and_an_exception_of_scoring_is_raised():
     def fails(frames):
         raise OSError("the scoring service is down")

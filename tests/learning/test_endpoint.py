@@ -102,18 +102,15 @@ def test_what_is_no_answer_drops_its_pair_alone_and_is_counted(server, make):
     assert lines[-1].startswith("6 of 6 pairs, 6 dropped, 18 calls")
 
 
-def test_a_budget_of_calls_holds(server, make, capsys):
+def test_budgets_hold_over_rounds(server, make, tmp_path, capsys):
+    """A pair takes 4 calls and 440 tokens."""
     for budget, pairs in [(3, 0), (4, 1), (11, 2)]:
         server.requests = 0
         answers = answers_of(make(max_calls=budget))
         assert sum(answer is not None for answer in answers) == pairs
         assert server.requests == 4 * pairs
         assert f"{len(PAIRS) - pairs} of 6 pairs were not asked" in capsys.readouterr().out
-
-
-def test_a_budget_of_tokens_holds_over_sessions(server, make, tmp_path, capsys):
-    """A pair takes 440."""
-    labeler = make(max_total_tokens=2_000)
+    server.requests, labeler = 0, make(max_total_tokens=2_000)
     with AnswersFile(tmp_path / "answers.db") as file:
         first = ask(labeler, PAIRS[:3], file)
         again = ask(labeler, PAIRS, file)
@@ -173,7 +170,7 @@ def test_a_segment_is_shown_by_its_last_state_or_by_several(server, make):
     np.testing.assert_array_equal(images[0], np.concatenate([drawn[0, 0], drawn[2, 0]], axis=1))
 
 
-def test_what_was_asked_counts_if_the_caller_stops_reading(server, make):
+def test_questions_count_that_failed_or_whose_caller_stopped_reading(server, make):
     def fail(line):
         raise OSError("the disk is full")
 
@@ -183,10 +180,7 @@ def test_what_was_asked_counts_if_the_caller_stops_reading(server, make):
         with pytest.raises(OSError, match="full"):
             ask(labeler, PAIRS[:1], progress=fail)
     assert ask(labeler, PAIRS[:1]) == [None]
-
-
-def test_what_failed_questions_cost_counts(server, make):
-    labeler = make(max_calls=10, concurrency=1)
+    server.requests, server.latency, labeler = 0, 0.0, make(max_calls=10, concurrency=1)
     for _ in range(6):  # the description comes, the judgement is refused
         server.faults += [None, status(400)]
         with suppress(RuntimeError):

@@ -41,12 +41,19 @@ def steps(envs, count):
     [(True, False, "episode"), (False, True, "step"), (True, True, "episode")],
 )
 def test_only_a_time_limit_that_does_not_terminate_is_bootstrapped(terminates, truncates, scoring):
-    """Stable-Baselines3's convention: an action that also terminates leads to no state with a value."""
+    """Stable-Baselines3's convention: an action that also terminates leads to no state with a value.
+
+    Ends, and only these, have a last observation.
+    """
     envs = VLMVecEnv(scored(Ending(terminates, truncates), Ending(True, False, first=100), scoring=scoring))
     results = steps(envs, 6)
     assert [dones.tolist() for _, _, dones, _ in results] == [[False] * 2, [False] * 2, [True] * 2] * 2
     truncated = [[info["TimeLimit.truncated"] for info in infos] for *_, infos in results]
     assert truncated == [[False] * 2, [False] * 2, [truncates and not terminates, False]] * 2
+    seen = [infos[0] for *_, infos in results]
+    last = [info["terminal_observation"].tolist() if "terminal_observation" in info else None for info in seen]
+    assert last == [None, None, [4], None, None, [8]]
+    assert not any(key in info for info in seen for key in ("final_obs", "final_info"))
     lengths = [[info["episode"]["l"] for info in infos if "episode" in info] for *_, infos in results]
     assert lengths == [[], [], [3, 3]] * 2
     buffer = DeferredReplayBuffer(20, envs.observation_space, envs.action_space, "cpu", n_envs=2)
@@ -59,15 +66,6 @@ def test_only_a_time_limit_that_does_not_terminate_is_bootstrapped(terminates, t
     ends = zip(samples.rewards[:, 0].tolist(), samples.dones[:, 0].tolist(), strict=True)
     own = sorted((reward, done) for reward, done in ends if reward < 100)
     assert [done for _, done in own] == [0, 0, float(terminates)] * 2
-    envs.close()
-
-
-def test_only_ends_have_a_last_observation():
-    envs = VLMVecEnv(scored(Ending()))
-    seen = [infos[0] for *_, infos in steps(envs, 6)]
-    last = [info["terminal_observation"].tolist() if "terminal_observation" in info else None for info in seen]
-    assert last == [None, None, [4], None, None, [8]]
-    assert not any(key in info for info in seen for key in ("final_obs", "final_info"))
     envs.close()
 
 

@@ -43,7 +43,7 @@ LABELS = ("episode", "step", "success")
 """Columns of labels.csv."""
 DEFAULT_FPS = 30
 """Frames per second of the videos, if the environment does not say."""
-_OWN = ("data", "data.partial", "episodes", "scenes", "videos", "labels.csv", "settings.json")
+_CONTENTS = ("data", "data.partial", "episodes", "scenes", "videos", "labels.csv", "settings.json")
 """What the command writes; settings.json is removed last."""
 _MARGIN = 2**19
 """Room that must be left beside the data, for what HDF5 adds, in bytes."""
@@ -95,7 +95,7 @@ class DatasetFolder:
         self.check(settings, overwrite=overwrite)
         make_folder(self.path)
         if self.settings() != _as_json(settings) or (overwrite and self.data.exists()):
-            for name in _OWN:
+            for name in _CONTENTS:
                 _remove(self.path / name)
             atomic_write_text(self.path / "settings.json", json.dumps(_as_json(settings), indent=2))
         for unfinished in (*self.path.glob("*.partial"), *self.path.glob("*/*.partial*")):

@@ -17,7 +17,7 @@ def auc(reward: ArrayLike, success: ArrayLike) -> float:
     Raises:
         ValueError: Lengths differ, a reward is not finite, or `success` is constant.
     """
-    rewards, successes = _with_both_classes(reward, success)
+    rewards, successes = check_labelled(reward, success, both=True)
     _, rank, count = np.unique(rewards, return_inverse=True, return_counts=True)
     mean_rank = np.cumsum(count) - (count - 1) / 2  # of tied rewards, from 1
     positives, negatives = successes.sum(), (~successes).sum()
@@ -41,7 +41,7 @@ def epic_distance(reward: ArrayLike, success: ArrayLike) -> float:
     Raises:
         ValueError: Lengths differ, a reward is not finite, `success` is constant, or the rewards are all alike.
     """
-    rewards, successes = _with_both_classes(reward, success)
+    rewards, successes = check_labelled(reward, success, both=True)
     if all_alike(rewards):
         raise ValueError(
             f"`reward` must have different numbers: a constant has no correlation. Received {rewards[0]:g}."
@@ -57,11 +57,12 @@ def all_alike(values: ArrayLike) -> bool:
     return bool(np.ptp(array) <= 1e-9 * np.abs(array).max())
 
 
-def check_labelled(reward: ArrayLike, success: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Rewards, float64 (N,), and labels, bool (N,), as arrays.
+def check_labelled(reward: ArrayLike, success: ArrayLike, *, both: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Convert rewards to float64 (N,) and success labels to bool (N,).
 
     Raises:
-        ValueError: There are none, lengths differ, labels are not bool, or a reward is not finite.
+        ValueError: There are none, lengths differ, labels are not bool, a reward is not finite, or the labels are all
+            the same and `both` are needed.
     """
     rewards, successes = np.asarray(reward, dtype=np.float64), np.asarray(success)
     if rewards.ndim != 1 or not len(rewards) or rewards.shape != successes.shape or successes.dtype != bool:
@@ -72,11 +73,6 @@ def check_labelled(reward: ArrayLike, success: ArrayLike) -> tuple[np.ndarray, n
     if len(wrong := np.flatnonzero(~np.isfinite(rewards))):
         received = f"{rewards[wrong[0]]} at {wrong[0]}, and {len(wrong)} such in all"
         raise ValueError(f"`reward` must be finite. Received {received}.")
-    return rewards, successes
-
-
-def _with_both_classes(reward: ArrayLike, success: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    rewards, successes = check_labelled(reward, success)
-    if successes.all() or not successes.any():
+    if both and len(set(successes.tolist())) == 1:
         raise ValueError(f"`success` must have both True and False. Received {len(successes)} times the same.")
     return rewards, successes

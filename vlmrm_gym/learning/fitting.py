@@ -77,11 +77,9 @@ class Comparisons:
         """The columns by name."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
-    @classmethod
-    def concatenate(cls, parts: Sequence["Comparisons"]) -> "Comparisons":
-        """Concatenate comparisons."""
-        columns = [part.arrays() for part in parts]
-        return cls(**{name: np.concatenate([column[name] for column in columns]) for name in columns[0]})
+    def __add__(self, newer: "Comparisons") -> "Comparisons":
+        columns = newer.arrays()
+        return Comparisons(**{name: np.concatenate([older, columns[name]]) for name, older in self.arrays().items()})
 
 
 def preference_logits(rewards: torch.Tensor) -> torch.Tensor:

@@ -208,7 +208,7 @@ class PreferenceLearner:
             confidences=np.array([answer.confidence for answer in answered.values()], dtype=np.float32),
             held_out=held_out[list(answered)],
         )
-        self.comparisons = new if self.comparisons is None else Comparisons.concatenate([self.comparisons, new])
+        self.comparisons = new if self.comparisons is None else self.comparisons + new
 
     def _learn(self, logged: NDArray[np.float32], scalars: dict[str, float]) -> Verdict:
         """Fit a head to all comparisons, and publish it if it is no worse than the one before."""

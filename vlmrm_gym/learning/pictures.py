@@ -1,8 +1,9 @@
 """Segments as pictures: for models to look at, for people, and small ones to keep."""
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,16 +12,13 @@ from vlmrm_gym._util.files import atomic_write
 from vlmrm_gym.learning.pairs import Answer, Pair, grade_differences
 from vlmrm_gym.rewards.endpoint.messages import encode
 
-if TYPE_CHECKING:
-    from vlmrm_gym.learning.learner import Round
-
 Frames = NDArray[np.uint8]
 """All views of successive states, uint8 (T, V, H, W, 3)."""
 MAX_PAIRS, MAX_MOMENTS, BORDER, MAX_WIDTH = 12, 4, 6, 1_600
 """Pairs of a picture, states of a segment in it; widths of a frame, and of a picture of several pairs, in pixels."""
 HEIGHT = 120
 """The most pixels of a view's height: pictures of full size take a second and megabytes each."""
-_CHOSEN, _MISTAKEN, _EQUAL, _NOT = (40, 160, 70), (210, 50, 50), (120, 120, 120), (255, 255, 255)
+_CHOSEN, _MISTAKEN, _EQUAL, _UNMARKED = (40, 160, 70), (210, 50, 50), (120, 120, 120), (255, 255, 255)
 
 
 def spread(length: int, count: int) -> NDArray[np.int64]:
@@ -49,13 +47,13 @@ def encode_clip(frames: Frames, fps: float) -> bytes:
     return stream.getvalue()
 
 
-def write_round(outcome: "Round", path: Path) -> None:
+def write_round(pairs: Sequence[Pair], answers: Sequence[Answer | None], path: Path) -> None:
     """Write a picture of a round's first pairs, in rows; the first segment of each is on the left.
 
     What was preferred has a green frame, or a red one if the grade prefers the other. Sides that were said to be equal
     have grey ones, and those of a pair that was not answered none.
     """
-    rows = zip(outcome.pairs[:MAX_PAIRS], outcome.answers, strict=False)
+    rows = zip(pairs[:MAX_PAIRS], answers, strict=False)
     gap = ((0, 2 * BORDER), (0, 4 * BORDER), (0, 0))
     drawn = [np.pad(_draw(pair, answer), gap, constant_values=255) for pair, answer in rows]
     columns = min(len(drawn), max(1, MAX_WIDTH // drawn[0].shape[1]))
@@ -70,7 +68,7 @@ def _draw(pair: Pair, answer: Answer | None) -> NDArray[np.uint8]:
     from PIL import Image, ImageOps
 
     preference = None if answer is None else answer.preference
-    colors = [_EQUAL, _EQUAL] if preference == 0.5 else [_NOT, _NOT]
+    colors = [_EQUAL, _EQUAL] if preference == 0.5 else [_UNMARKED, _UNMARKED]
     if preference is not None and preference != 0.5:
         (better,) = grade_differences([pair])
         colors[preference > 0.5] = _MISTAKEN if better * (preference - 0.5) < 0 else _CHOSEN

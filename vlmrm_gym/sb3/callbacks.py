@@ -193,7 +193,7 @@ class PreferenceCallback(BaseCallback):
             self.logger.record(f"preferences/{name}", value)
         self.logger.log(f"Round {outcome.number} of {planned}: {outcome.verdict.reason}")
         if self._folder is not None:
-            write_round(outcome, self._folder / f"round_{outcome.number:03}.png")
+            write_round(outcome.pairs, outcome.answers, self._folder / f"round_{outcome.number:03}.png")
         if self.learner.head is None and outcome.number >= planned:
             asked, total = self.learner.num_questions, sum(self._plan)
             part = f"All {asked}" if asked >= total else f"Only {asked} of {total}"

@@ -86,7 +86,7 @@ class Learning:
         for outcome in new:
             say(f"Round {outcome.number} of {self._config.preferences.num_rounds}: {outcome.verdict.reason}")
             (folder := self._folder.path / "rounds").mkdir(exist_ok=True)
-            write_round(outcome, folder / f"{outcome.number:03}.png")
+            write_round(outcome.pairs, outcome.answers, folder / f"{outcome.number:03}.png")
         return bool(new)
 
     def keep_episodes(self, count: int) -> None:
