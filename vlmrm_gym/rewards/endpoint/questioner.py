@@ -130,7 +130,7 @@ class Questioner:
                         break
                     (number, item), question = waiting.popleft(), Question(reserved, may_vote=not self._has_logprobs)
                     try:
-                        running[_start(self._ask, prepare(item), question)] = number, question
+                        running[_start(self._probe, prepare(item), question)] = number, question
                     except Exception as error:
                         self._end(question)
                         failure = error
@@ -149,7 +149,7 @@ class Questioner:
         if failure is not None:
             raise failure
 
-    def _ask(self, answer: Callable[[Question], Result], question: Question) -> Result:
+    def _probe(self, answer: Callable[[Question], Result], question: Question) -> Result:
         try:
             return answer(question)
         finally:
