@@ -2,13 +2,16 @@
 
 import subprocess
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from reports import full_report
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from vlmrm_gym.data.videos import save_video
 from vlmrm_gym.tools.cli import main
+from vlmrm_gym.tools.train.outputs import TensorBoardWriter
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -53,6 +56,36 @@ def fail(capfd, *arguments):
     assert "Traceback" not in printed.err
     assert "No space left on device" in printed.err
     return printed
+
+
+def test_a_warning_about_a_full_disk_is_given_once(disk, capfd):
+    flags = "--seed 3 --run-name run --rl.n-steps 400 --rl.n-envs-per-worker 2 --rl.episode-length 25"
+    flags += " --rl.learning-starts 60 --rl.train-freq 5 --rl.batch-size 8"
+    flags += " --logging.checkpoint-freq 60 --logging.video-freq 0"
+    disk.resize("200k")  # room for metrics and events, none for a policy
+    (disk.path / "filler").write_bytes(bytes(40_000))
+    printed = fail(capfd, "train", "CartPole-v1", *flags.split(), "--base-path", disk.path / "runs").err
+    assert printed.count("The best policy could not be written") == 1
+
+
+def test_tensorboard_goes_on_in_the_same_file_when_there_is_room(disk, capfd):
+    """Files that were begun on a full disk would be empty, and their threads would print tracebacks."""
+    disk.resize("200k")
+    output, filler = TensorBoardWriter(disk.path, None), disk.path / "filler"
+    output.write({"step": 1.0}, {"step": None}, 1)
+    filler.touch()
+    with suppress(OSError), filler.open("ab", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left on device"):
+            output.write({"step": 2.0}, {"step": None}, 2)
+    filler.unlink()
+    output.write({"step": 3.0}, {"step": None}, 3)
+    output.close()
+    assert len(list(disk.path.glob("events.*"))) == 1
+    assert [one.step for one in EventAccumulator(str(disk.path)).Reload().Scalars("step")] == [1, 3]
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_dataset_on_a_full_disk_goes_on_when_there_is_room(disk, capfd):

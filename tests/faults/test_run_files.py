@@ -36,6 +36,7 @@ logging: {checkpoint_freq: 50, video_freq: 0}
 """
 NEWEST = "checkpoints/0000000210"
 POLICY, BUFFER, STATE = f"{NEWEST}/model.zip", f"{NEWEST}/replay_buffer.npz", f"{NEWEST}/state.json"
+MANIFEST = f"{NEWEST}/manifest.json"
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +97,7 @@ DAMAGED = [
     (POLICY, one_bit, "resume"),
     (STATE, cut, "resume"),
     (BUFFER, one_bit, "resume"),
+    (MANIFEST, written(b'{"model.zip": 3}'), "resume"),
     ("best.zip", cut, "best"),
     ("config.yaml", written(b"env_name: ["), "resume best"),
 ]
@@ -110,7 +112,7 @@ def test_a_damaged_run_is_refused_by_the_file_or_its_folder(trained, tmp_path, c
             assert any(str(named) in output for named in (run / name, (run / name).parent))
             if command == "resume" and NEWEST in name:
                 assert "is damaged: " in output
-                assert "Remove that folder to resume from the checkpoint before it." in output
+                assert "Remove that folder to resume from step 200." in output
 
 
 def test_a_run_goes_on_without_what_it_does_not_need(run):
@@ -121,7 +123,7 @@ def test_a_run_goes_on_without_what_it_does_not_need(run):
     (run / "learning_curve.png").unlink()
     (run / "versions.json").write_text("[{")
     cut(run / "checkpoints/0000000050/model.zip")
-    (run / STATE).unlink()
+    (run / MANIFEST).unlink()
     (run / "events.out.tfevents.soon.x").touch()
     resume(run)
     assert max(RunFolder(run).checkpoints) == 260
@@ -151,7 +153,7 @@ def without_write_permission(folder):
 def test_a_run_in_a_read_only_folder_is_one_sentence_and_unchanged(run):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     prefix = without_write_permission(run)
-    program = [*prefix, sys.executable, "-m", "vlmrm_gym", "train", "--resume", run]
+    program = [*prefix, sys.executable, "-m", "vlmrm_gym.tools.cli", "train", "--resume", run]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120)
     assert done.returncode in (1, 2), done.stderr
     assert "Permission denied" in done.stderr

@@ -6,7 +6,8 @@ import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -58,6 +59,8 @@ class RunCallback(BaseCallback):
         self._bar = tqdm(total=config.rl.n_steps, initial=self.progress.step, unit="step", smoothing=0.05)
         if learning is not None:
             learning.callback.progress = self._bar.set_postfix_str
+        self._failing: set[str] = set()
+        """What could not be written at the last attempt."""
         self._recent_success: deque[float] = deque(maxlen=32)
         self._started = time.monotonic() - self.progress.seconds
 
@@ -85,7 +88,7 @@ class RunCallback(BaseCallback):
             self._restart()
             if self._due_at is not None:
                 self._due_at = None
-                self.checkpoint()
+                self.checkpoint(required=self.signals.received is not None)
             if self.signals.received is not None:
                 raise Interrupted(self.signals.received)
 
@@ -107,17 +110,18 @@ class RunCallback(BaseCallback):
         self.progress.step = self.model.num_timesteps
         self._keep_best()
         self._log()
-        self.checkpoint()
+        self.checkpoint(required=True)  # before the video, which needs room too
         if self.config.logging.video_freq:
             self._record_video()
 
     def close(self) -> None:
-        """Report the last rounds and close the progress bar."""
+        """Write pending rows and close the progress bar."""
         self._log_rounds()
+        self._write_rows()
         self._bar.close()
 
-    def checkpoint(self) -> None:
-        """Write a checkpoint, unless there is one of this step."""
+    def checkpoint(self, *, required: bool = False) -> None:
+        """Write a checkpoint, unless there is one of this step; raise an OSError only if it is `required`."""
         step, model = self.model.num_timesteps, self.model
         if step == self.progress.checkpoint:
             return
@@ -136,8 +140,16 @@ class RunCallback(BaseCallback):
         for name in CHECKPOINTED:
             if (file := self.folder.path / name).exists():
                 writers[name] = lambda path, file=file: shutil.copyfile(file, path)
-        self.folder.save_checkpoint(step, writers)
-        self.progress.checkpoint = step
+        try:
+            self.folder.save_checkpoint(step, writers)
+        except OSError as error:
+            if required:
+                raise
+            kept = self.progress.checkpoint
+            kept = "There is none before it." if kept is None else f"That of step {kept:,} is kept."
+            self._warn(f"The checkpoint of step {step:,} could not be written: {error}. {kept} Training continues.")
+        else:
+            self.progress.checkpoint = step
 
     def _log_episodes(self, episodes: list[dict[str, float]], scored: list[NDArray[np.bool_]]) -> None:
         """Log episodes that have been scored, and which of the rewards that arrived with them are not interpolated."""
@@ -158,8 +170,9 @@ class RunCallback(BaseCallback):
         seconds = time.monotonic() - self._started
         counts = {"step": self.model.num_timesteps, "seconds": round(seconds, 3), "episodes": len(episodes)}
         row = {**counts, **{name: float(value) for name, value in means.items()}}
+        self.progress.unwritten.append(row)
         self.progress.unlogged.append(row)
-        self.folder.append_metrics(row)
+        self._write_rows()
         first = self.progress.head_step  # of a reward that is learned: returns of its heads cannot be compared
         began = [self.model.num_timesteps - self.envs.num_envs * episode["l"] for episode in episodes]
         self.progress.recent += [float(one["r"]) for one, start in zip(episodes, began, strict=True) if start >= first]
@@ -174,8 +187,11 @@ class RunCallback(BaseCallback):
         """Report new rounds, and keep a new head. Returns whether there were any."""
         if self.learning is None:
             return False
-        self.learning.keep_head()
-        return self.learning.log_rounds(self._bar.write)
+        with self._warn_on_oserror("The head"):
+            self.learning.keep_head()
+        with self._warn_on_oserror("The picture of a round"):
+            return self.learning.log_rounds(self._bar.write)
+        return True
 
     def _judge_again(self, learning: Learning) -> None:
         """After a new head, forget the returns by the old one, and judge the best policy by the new one."""
@@ -183,10 +199,12 @@ class RunCallback(BaseCallback):
         if learning.version == progress.head_version:
             return
         progress.head_version, progress.head_step, progress.recent = learning.version, self.model.num_timesteps, []
-        if (mean_return := learning.mean_return()) is not None:
-            progress.best_return = mean_return
-            best = self.folder.path / "best.json"
-            atomic_write_text(best, json.dumps({**json.loads(best.read_text()), "vlm_return": mean_return}))
+        with self._warn_on_oserror("The best policy"):
+            if (mean_return := learning.mean_return()) is not None:
+                progress.best_return = mean_return
+                best = self.folder.path / "best.json"
+                summary = {**json.loads(best.read_text()), "vlm_return": mean_return}
+                atomic_write_text(best, json.dumps(summary))
 
     def _keep_best(self) -> None:
         """Keep the policy if the mean return of the newest episodes is the best so far."""
@@ -197,24 +215,28 @@ class RunCallback(BaseCallback):
         if not progress.has_new_returns or len(progress.recent) < needed:
             return
         mean_return = float(np.mean(progress.recent))
-        progress.has_new_returns = False
-        if mean_return > progress.best_return:
-            progress.best_return = mean_return
-            if self.learning is not None:
-                self.learning.keep_episodes(needed)
-            summary = {"step": self.model.num_timesteps, "vlm_return": mean_return}
-            atomic_write(self.folder.path / "best.zip", partial(_save, self.model.save))
-            atomic_write_text(self.folder.path / "best.json", json.dumps(summary))
+        summary = {"step": self.model.num_timesteps, "vlm_return": mean_return}
+        with self._warn_on_oserror("The best policy"):
+            if mean_return > progress.best_return:
+                if self.learning is not None:
+                    self.learning.keep_episodes(needed)
+                atomic_write(self.folder.path / "best.zip", partial(_save, self.model.save))
+                atomic_write_text(self.folder.path / "best.json", json.dumps(summary))
+                progress.best_return = mean_return
+            progress.has_new_returns = False
 
     def _log(self) -> None:
         """Write TensorBoard events through Stable-Baselines3's logger."""
         rows = self.progress.unlogged
         for name in METRICS[3:]:
-            if rows and name in rows[0] and not np.isnan(value := np.mean([row[name] for row in rows])):
+            if not rows or name not in rows[0]:
+                continue
+            if not np.isnan(value := np.mean([row[name] for row in rows])):
                 self.logger.record(f"rollout/{name}", value)
         self.logger.record("time/steps_per_second", self._bar.format_dict["rate"] or 0.0)
-        self.logger.dump(self.model.num_timesteps)
-        self.progress.unlogged = []
+        with self._warn_on_oserror("TensorBoard events"):
+            self.logger.dump(self.model.num_timesteps)
+            self.progress.unlogged = []
 
     def _record_video(self) -> None:
         path, config = self.folder.path / "videos" / f"{self.model.num_timesteps:010d}.mp4", self.config
@@ -228,8 +250,29 @@ class RunCallback(BaseCallback):
                 path.parent.mkdir(exist_ok=True)
                 atomic_write(path, record)
         except Exception as error:  # for example, no GPU memory for a second model
-            text = f"The video could not be made: {error!r}. Training continues."
-            self._bar.write(printable(text), file=sys.stderr)
+            reason = str(error) if isinstance(error, OSError) else repr(error)
+            self._warn(f"The video could not be made: {reason}. Training continues.")
+
+    def _write_rows(self) -> None:
+        """Write pending rows; keep those that cannot be written for the next attempt."""
+        with self._warn_on_oserror("Metrics"):
+            self.folder.append_metrics(self.progress.unwritten)
+            self.progress.unwritten = []
+
+    @contextmanager
+    def _warn_on_oserror(self, what: str) -> Iterator[None]:
+        """Warn and continue if a file cannot be written; once, until it can."""
+        try:
+            yield
+        except OSError as error:
+            if what not in self._failing:
+                self._warn(f"{what} could not be written: {error}. Training continues; the write is tried again later.")
+            self._failing.add(what)
+        else:
+            self._failing.discard(what)
+
+    def _warn(self, text: str) -> None:
+        self._bar.write(printable(text), file=sys.stderr)
 
 
 def _due(frequency: int | None, before: int, now: int) -> bool:

@@ -1,13 +1,19 @@
-"""Draws a run's learning curve, and writes TensorBoard events, also when it is resumed."""
+"""Draws a run's learning curve, and writes TensorBoard events, also on a full disk and when resumed."""
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from stable_baselines3.common.logger import TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
 
+from vlmrm_gym._util.files import check_space
+
+_EVENTS_SIZE = 2**16
+"""More than the events of one write take, in bytes."""
 _TITLES = {
     "vlm_return": "VLM return",
     "task_return": "Task return (not shown to the agent)",
@@ -17,7 +23,7 @@ _TITLES = {
 
 
 class TensorBoardWriter(TensorBoardOutputFormat):
-    """A TensorBoard writer that can purge events from a step on."""
+    """A TensorBoard writer that can purge events from a step on, and writes nothing while the disk is full."""
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
         # TensorBoard reads files in the order of their names, which begin with the second and end with a counter:
@@ -25,8 +31,19 @@ class TensorBoardWriter(TensorBoardOutputFormat):
         parts = (path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*.*"))
         newest = max((int(part) for part in parts if part.isdecimal()), default=0)
         time.sleep(min(max(newest + 1 - time.time(), 0), 1))
-        self._is_closed = False
+        check_space(folder, _EVENTS_SIZE)
+        self._folder, self._is_closed = folder, False
         self.writer = SummaryWriter(str(folder), purge_step=purge_step)
+
+    def write(self, *args: Any, **kwargs: Any) -> None:
+        """Write, or raise an OSError if there is no room."""
+        check_space(self._folder, _EVENTS_SIZE)
+        super().write(*args, **kwargs)
+
+    def close(self) -> None:
+        """Close, even if the last events cannot be written."""
+        with suppress(OSError):
+            super().close()
 
 
 def plot_learning_curve(rows: Sequence[Mapping[str, float]], path: Path, *, title: str) -> None:

@@ -42,6 +42,8 @@ class Progress:
     """The step at which that head came."""
     has_new_returns: bool = False
     """Whether returns have arrived since policies were last compared."""
+    unwritten: list[dict[str, float]] = field(default_factory=list)
+    """Rows of metrics.csv that could not be written yet, as on a full disk."""
     unlogged: list[dict[str, float]] = field(default_factory=list)
     """Rows that are not in TensorBoard yet."""
     logged: dict[str, float] = field(default_factory=dict)

@@ -16,10 +16,9 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.logger import Logger
 
 from vlmrm_gym._util import __version__
-from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.files import atomic_write, atomic_write_text
 from vlmrm_gym._util.system import read_versions
-from vlmrm_gym._util.validation import fields_without_effect, short_repr, truncate
+from vlmrm_gym._util.validation import fields_without_effect, short_repr
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
 from vlmrm_gym.scoring.options import FileOptions
 from vlmrm_gym.tools.train.algorithms import (
@@ -83,39 +82,21 @@ def resume(config: Config, folder: RunFolder) -> None:
     is damaged, or another process trains in the folder.
     """
     with folder.locked(), ExitStack() as running:
-        state, progress, checkpoint = {}, None, folder.newest_checkpoint()
-        if checkpoint is not None:
-            with _reading(checkpoint):
-                state = json.loads((checkpoint / "state.json").read_text())
+        checkpoint = folder.newest_checkpoint()
+        state = None if checkpoint is None else json.loads((checkpoint / "state.json").read_text())
+        if state is not None:
             _check_same(read_config(state["config"], "its configuration").config, config, folder)
-        envs, model = _make(config, 0 if checkpoint is None else int(checkpoint.name))
+        envs, model = _make(config, checkpoint)
         running.callback(envs.close)
         learning = _make_learning(config, folder, envs, running)
-        if checkpoint is not None:
-            with _reading(checkpoint):
-                load_weights(model, checkpoint / "model.zip")
-                if (buffer := getattr(model, "replay_buffer", None)) is not None:
-                    with np.load(checkpoint / "replay_buffer.npz", allow_pickle=False) as stored:
-                        buffer.load_state_dict(stored)
-                if learning is not None:
-                    learning.restore(checkpoint / "preferences.zip", model)
-                vars(model).update(state["counters"])
-                state["progress"].pop("unwritten", None)  # rows of metrics.csv, in checkpoints of earlier versions
-                progress = Progress(**state["progress"])
+        if checkpoint is not None and state is not None:
+            if learning is not None:
+                learning.restore(checkpoint / "preferences.zip", model)
+            vars(model).update(state["counters"])
         running.enter_context(_tracked(config, folder))
         atomic_write_text(folder.config_file, to_yaml(config))
         folder.rewind(checkpoint)
-        _learn(config, folder, envs, model, learning, progress)
-
-
-@contextmanager
-def _reading(checkpoint: Path) -> Iterator[None]:
-    """Raise what reading a damaged file raises as a RunError that names the checkpoint."""
-    try:
-        yield
-    except Exception as error:
-        rule = f"is damaged: {truncate(str(error))} Remove that folder to resume from the checkpoint before it."
-        raise RunError(f"The checkpoint {checkpoint} {rule}") from error
+        _learn(config, folder, envs, model, learning, None if state is None else Progress(**state["progress"]))
 
 
 def _make_learning(config: Config, folder: RunFolder, envs: ResumableVecEnv, running: ExitStack) -> Learning | None:
@@ -146,17 +127,27 @@ def _dotted(config: Config) -> dict[str, Any]:
     return values | {f"reward.kwargs.{name}": value for name, value in kwargs.items()}
 
 
-def _make(config: Config, num_timesteps: int = 0) -> tuple[ResumableVecEnv, BaseAlgorithm]:
-    """Make the environments and the algorithm, which goes on after `num_timesteps` steps."""
+def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:
+    """Make the environments and the algorithm, with the weights and transitions of a checkpoint."""
     rl = config.rl
     if rl.device.startswith("cuda") and not torch.cuda.is_available():  # Stable-Baselines3 would take the CPU
         rule = f"must be a device of this machine, which has no CUDA. Received {short_repr(rl.device)}."
         raise ConfigError([Problem.of("rl.device", rule)])
     envs = make_envs(config, config.num_envs, for_training=True)
-    with close_on_error([envs]), constructing(config, "rl"):
-        envs = ResumableVecEnv(envs, success_threshold=config.success_threshold)
-        kind, options = algorithm_class(rl.algorithm or ""), algorithm_options(config, envs, num_timesteps)
-        return envs, kind(rl.policy_name or "", envs, seed=config.seed, **options)  # pyright: ignore[reportCallIssue]
+    with ExitStack() as on_error:
+        on_error.callback(envs.close)
+        with constructing(config, "rl"):
+            envs = ResumableVecEnv(envs, success_threshold=config.success_threshold)
+            steps = 0 if checkpoint is None else int(checkpoint.name)
+            kind, options = algorithm_class(rl.algorithm or ""), algorithm_options(config, envs, steps)
+            model = kind(rl.policy_name or "", envs, seed=config.seed, **options)  # pyright: ignore[reportCallIssue]
+        if checkpoint is not None:
+            load_weights(model, checkpoint / "model.zip")
+            if (buffer := getattr(model, "replay_buffer", None)) is not None:
+                with np.load(checkpoint / "replay_buffer.npz", allow_pickle=False) as stored:
+                    buffer.load_state_dict(stored)
+        on_error.pop_all()
+    return envs, model
 
 
 def _learn(

@@ -1,8 +1,11 @@
 """The folder of a run, whose files docs/guides/training_command.md lists."""
 
+import errno
+import hashlib
+import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -25,10 +28,10 @@ BEST = ("best.zip", "best.json", "best_episodes.npz")
 HEAD = ("head.safetensors", "reward.json")
 """The newest head of a reward that is learned, and the specification of the reward."""
 CHECKPOINTED = (*BEST, *HEAD, "metrics.csv")
-"""Files copied into each checkpoint."""
+"""Files copied into each checkpoint, beside `_NEEDED`."""
 
-_STATE = "state.json"
-"""The file that complete checkpoints have."""
+_MANIFEST = "manifest.json"
+_NEEDED = {"model.zip", "state.json"}
 _KEPT = 2
 """Number of checkpoints that keep all files."""
 
@@ -98,15 +101,34 @@ class RunFolder:
     def newest_checkpoint(self) -> Path | None:
         """Find the checkpoint to resume from; None if there is none and training can start from the beginning.
 
-        Raises a RunError if there are results without one, which starting again would overwrite.
+        Raises a RunError if it is damaged, or there are results without one, which starting again would overwrite.
         """
-        complete = [folder for folder in self.checkpoints.values() if (folder / _STATE).is_file()]
-        if not complete and (self.checkpoints or (self.path / "learning_curve.png").exists()):
+        complete = [folder for folder in self.checkpoints.values() if (folder / _MANIFEST).is_file()]
+        if not complete:
+            if self.checkpoints or (self.path / "learning_curve.png").exists():
+                raise RunError(
+                    f"{self.path} has results, but no complete checkpoint to resume from. Start a new run: resuming "
+                    "this one would begin at step 0 and delete its results."
+                )
+            return None
+        folder = complete[-1]
+        try:
+            manifest = json.loads((folder / _MANIFEST).read_text())
+            damaged = [
+                name
+                for name in sorted(_NEEDED | set(manifest))
+                if not (folder / name).is_file() or _digest(folder / name) != manifest.get(name)
+            ]
+        except (OSError, ValueError):
+            damaged = [_MANIFEST]
+        if damaged:
+            earlier = "Start a new run."
+            if complete[1:]:
+                earlier = f"Remove that folder to resume from step {int(complete[-2].name):,}."
             raise RunError(
-                f"{self.path} has results, but no complete checkpoint to resume from. Start a new run: resuming "
-                "this one would begin at step 0 and delete its results."
+                f"The checkpoint {folder} is damaged: {', '.join(damaged)} is not what was written. {earlier}"
             )
-        return complete[-1] if complete else None
+        return folder
 
     def save_checkpoint(self, step: int, writers: Mapping[str, Callable[[Path], object]]) -> None:
         """Write a checkpoint atomically, by functions of the path of each file; keep only the policy of older ones.
@@ -121,6 +143,7 @@ class RunFolder:
             for name, write in writers.items():
                 with naming(folder / name):
                     write(unfinished / name)
+            (unfinished / _MANIFEST).write_text(json.dumps({name: _digest(unfinished / name) for name in writers}))
             for file in (*unfinished.iterdir(), unfinished, self._metrics):
                 if file.exists():
                     sync(file)
@@ -131,7 +154,7 @@ class RunFolder:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         for older in list(self.checkpoints.values())[:-_KEPT]:
-            (older / _STATE).unlink(missing_ok=True)  # first, so that it never looks complete
+            (older / _MANIFEST).unlink(missing_ok=True)  # first, so that it never looks complete
             for file in older.iterdir():
                 if file.name != "model.zip":
                     file.unlink()
@@ -150,13 +173,22 @@ class RunFolder:
             if checkpoint is not None and (checkpoint / name).exists():
                 atomic_write(self.path / name, partial(shutil.copyfile, checkpoint / name))
 
-    def append_metrics(self, row: Mapping[str, float]) -> None:
-        """Append a line to metrics.csv."""
-        with naming(self._metrics), self._metrics.open("a") as file:
-            names = self._columns() if file.tell() else [name for name in METRICS if name in row]
-            lines = [[row.get(name, "nan") for name in names]]
-            lines = lines if file.tell() else [names, *lines]
-            file.writelines(",".join(map(str, line)) + "\n" for line in lines)
+    def append_metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
+        """Append lines to metrics.csv atomically: all or, with an OSError, none."""
+        if not rows:
+            return
+        with self._metrics.open("ab", buffering=0) as file:
+            before = file.tell()
+            names = self._columns() if before else [name for name in METRICS if name in rows[0]]
+            table = [[row.get(name, "nan") for name in names] for row in rows]
+            table = table if before else [names, *table]
+            lines = "".join(",".join(map(str, line)) + "\n" for line in table).encode()
+            try:
+                if file.write(lines) < len(lines):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._metrics))
+            except OSError:
+                file.truncate(before)
+                raise
 
     def metrics(self) -> list[dict[str, float]]:
         """Read the lines of metrics.csv without damaged ones, such as a last line cut off by a crash."""
@@ -189,3 +221,8 @@ class RunFolder:
         if policy is None:
             raise RunError(f"{self.path} has no policy {short_repr(which)}. There are: {', '.join(every) or 'none'}.")
         return policy
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "blake2b").hexdigest()
