@@ -9,7 +9,7 @@ Importing this package only registers the IDs. torch and the models are imported
 from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym._util import __version__
-from vlmrm_gym.tasks import TASKS, register
+from vlmrm_gym.tasks import TASKS, register, register_hints
 
 if TYPE_CHECKING:
     from vlmrm_gym._util.errors import InputError
@@ -50,6 +50,7 @@ __all__ = [
 
 for _task in TASKS:
     register(_task)
+register_hints()
 
 _LAZY = {
     "_util.errors": ("InputError",),

@@ -159,3 +159,13 @@ def test_env_kwargs_that_are_set_elsewhere_are_named():
         for door in (make_env, partial(make_vector_env, num_envs=2)):
             with pytest.raises(ValueError, match=rf"`env_kwargs` cannot have '{name}'. Received {{'{name}': 7}}\."):
                 door("Pendulum-v1", prompt=TASK_PROMPT, env_kwargs={name: 7})
+
+
+def test_an_id_of_gymnasium_with_this_namespace_says_to_wrap_it():
+    """And hides no version of a task: Gymnasium calls an environment outdated if its name has a newer one."""
+    remedy = r'Wrap Ant-v5, .*vlmrm_gym.VLMReward\(gym.make\("Ant-v5", render_mode="rgb_array"\), prompt="..."\)'
+    for make in (gym.make, partial(gym.make_vec, num_envs=2), partial(gym.make, prompt=TASK_PROMPT)):
+        with pytest.raises(gym.error.NameNotFound, match=remedy):
+            make("VLMRM/Ant-v5")
+    names = [spec.name for spec in gym.registry.values() if spec.namespace == "VLMRM"]
+    assert len(set(names)) == len(names)

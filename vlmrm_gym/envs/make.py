@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, Never
 
 import gymnasium as gym
 from gymnasium.core import ActType, ObsType
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import NameNotFound
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
@@ -91,6 +92,14 @@ def make_vector_task(
     envs = make_base_vector_env(task, num_envs, **settings)
     with close_on_error([envs]):
         return _RegisteredVectorTask(envs, _drop_task_prompts(task, prompt, kwargs), **kwargs)
+
+
+def refuse_unregistered(*, base_id: str, **_: Any) -> Never:
+    """Raise a NameNotFound with the remedy: the entry point of "VLMRM/Ant-v5" and its like, see `register_hints`."""
+    raise NameNotFound(
+        f"`id` must be of a task of this package. Received 'VLMRM/{base_id}'. Wrap {base_id}, with a prompt or reward "
+        f'of your own: vlmrm_gym.VLMReward(gym.make("{base_id}", render_mode="rgb_array"), prompt="...").'
+    )
 
 
 def find_task(id: str) -> Task | None:

@@ -88,6 +88,18 @@ def register(task: Task) -> None:
     REGISTERED[task.id] = task
 
 
+def register_hints() -> None:
+    """Register "VLMRM/Ant-v5" and its like, of Gymnasium's own environments without a record: they say how to score it.
+
+    Gymnasium itself would only say that there is no such name.
+    """
+    ours = {spec.name for spec in gym.registry.values() if spec.namespace == "VLMRM"}
+    newest = {spec.name: spec.id for spec in gym.registry.values() if spec.namespace is None and spec.name not in ours}
+    for id in newest.values():
+        hint = "vlmrm_gym.envs.make:refuse_unregistered"
+        gym.register(f"VLMRM/{id}", entry_point=hint, vector_entry_point=hint, kwargs={"base_id": id})
+
+
 HUMANOID_PROMPTS: Mapping[str, str | None] = {
     "kneel": "a humanoid robot kneeling",
     "lotus": "a humanoid robot seated down, meditating in the lotus position",

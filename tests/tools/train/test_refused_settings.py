@@ -61,6 +61,7 @@ REWARD = [
 ]
 ENVIRONMENT = [
     (CART, "env_kwargs: {a: 1}", "line 3: `env_kwargs` is for IDs of other packages"),
+    ("VLMRM/Ant-v5", "", "line 1: `env_name` must be a registered ID, .*Wrap Ant-v5, (?!.*Did you mean)"),
     ("Ant-v6", "", "line 1: `env_name` must be a registered ID, or .* Received 'Ant-v6': Env.*Did you mean 'Ant-v"),
     ("Ant-v5", "env_kwargs: {zzz: 1}", "line 1: `env_name` .*, that takes `env_kwargs`. Received .*zzz"),
     ("Ant-v5", "env_kwargs: {render_mode: human}", "line 1: `env_name` .*`env_kwargs` cannot have 'render_mode'"),
