@@ -1,6 +1,6 @@
 """Humanoid states that fool a reward: states that fail a task and get rewards like those that succeed.
 
-The searches are `bundled_model.evolution` and `vlmrm_gym.tools.check.search`; here are the humanoid's poses, how they
+The searches are `bundled_model.evolution` and `vlmrm_gym.tools.check.exploits`; here are the humanoid's poses, how they
 mutate, and from where they are looked at. A state is wrong if it fails a condition of success (`humanoid_success`) by
 more than half a unit of its margin; what fails by less is a near miss and does not count.
 """
@@ -20,7 +20,7 @@ from vlmrm_gym.tasks.humanoid_body import Body
 from vlmrm_gym.tasks.humanoid_poses import near_poses, on_floor
 from vlmrm_gym.tasks.humanoid_success import SUCCESS_CRITERIA, soft_success
 from vlmrm_gym.tasks.known_states import NEAR_MISS, worst_margin
-from vlmrm_gym.tools.check.search import Failures, search
+from vlmrm_gym.tools.check.exploits import Failures, search
 
 FRONT, SIDE = 180, 90
 """Azimuths of the paper's camera, in front of the robot, and of one at its right."""

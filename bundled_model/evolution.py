@@ -1,6 +1,6 @@
 """An evolution strategy with elitism, by which hard states were mined for the training of the bundled model.
 
-Its mutations swap whole limbs between states, which the library's search (`vlmrm_gym.tools.check.search`) cannot do.
+Its mutations swap whole limbs between states, which the library's search (`vlmrm_gym.tools.check.exploits`) cannot do.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.tools.check.search import Failures, Rows
+from vlmrm_gym.tools.check.exploits import Failures, Rows
 
 RESTARTED = 0.25
 """Fraction of the lines of descent, the lowest scores, that continue from the highest scores in every round."""
