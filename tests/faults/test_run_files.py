@@ -153,7 +153,7 @@ def without_write_permission(folder):
 def test_a_run_in_a_read_only_folder_is_one_sentence_and_unchanged(run):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     prefix = without_write_permission(run)
-    program = [*prefix, sys.executable, "-m", "vlmrm_gym.tools.cli", "train", "--resume", run]
+    program = [*prefix, sys.executable, "-m", "vlmrm_gym", "train", "--resume", run]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120)
     assert done.returncode in (1, 2), done.stderr
     assert "Permission denied" in done.stderr

@@ -69,7 +69,10 @@ class ClipShape:
 
 def only_feature(features: Any) -> Any:
     """Return features of width 1, (B, 1) or (B, 1, 1), as rewards, (B,): the head of models that score by `encode`."""
-    return features.reshape(len(features), -1)[:, 0]
+    columns = features.reshape(len(features), -1)
+    if columns.shape[1] != 1:
+        raise ValueError(f"`head` must be defined for features of width {columns.shape[1]}: only one number is a reward.")
+    return columns[:, 0]
 
 
 class RewardModel:
@@ -204,6 +207,9 @@ def check_model(model: RewardModel) -> None:
         check_positive_integer("reward.microbatch_size", model.microbatch_size)
     for name in ("multi_view", "ordered", "interpolate"):
         check_flag(f"reward.{name}", getattr(model, name))
+    if model.every > 1 and (model.ordered or model.clip_length > 1):
+        other = "ordered" if model.ordered else "clip_length"
+        raise ValueError(f"`reward.every` above 1 is not for a model with `{other}`. Received {model.every}.")
     check_choice("reward.encodes", model.encodes, ("view", "views", "states"))
     if not callable(model.render_size):
         raise ValueError(f"{_SIZE_RULE}. Received {short_repr(model.render_size)}.")

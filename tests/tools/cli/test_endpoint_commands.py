@@ -161,7 +161,7 @@ def zero(frames):
 
 def start_labelling(server, dataset, folder, **settings):
     settings |= {"kind": "endpoint", "model": "m", "base_url": server.url, "concurrency": CONCURRENCY}
-    command = [sys.executable, "-m", "vlmrm_gym.tools.cli", "label", str(dataset), "--pairs", str(PAIRS)]
+    command = [sys.executable, "-m", "vlmrm_gym", "label", str(dataset), "--pairs", str(PAIRS)]
     command += ["--labeler", json.dumps(settings), "--out", str(folder / "answers.db")]
     with (folder / "said.txt").open("a") as said:
         return subprocess.Popen(command, env=os.environ | {"OPENAI_API_KEY": KEY}, stdout=said, stderr=said)

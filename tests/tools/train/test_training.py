@@ -426,7 +426,6 @@ def test_evaluations_and_videos_match_the_registered_task(finished, tmp_path, mo
     monkeypatch.setattr(
         evaluation.videos, "save_video", lambda path, frames, rewards, title: videos.append((frames, rewards))
     )
-    monkeypatch.setattr(evaluation, "FRAMES_AT_ONCE", 10)  # they are scored many at a time
     for column, name in enumerate(("clip", "ground_truth")):
         own = replace(config, reward=replace(config.reward, name=name))
         evaluation.record_video(own, model, tmp_path / "a.mp4", seed=70)
