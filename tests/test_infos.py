@@ -107,3 +107,14 @@ def test_success_is_read_with_and_without_a_mask():
         ({"success": np.array([False, False, False]), "_success": ~some, **final}, [1, 0, 0]),
     ):
         np.testing.assert_array_equal(schema.read_success(infos, 3), expected)
+
+
+def test_success_is_reported_where_an_episode_ends_and_the_step_resets():
+    """Same-step autoreset has it in `final_info`."""
+    envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, episode_length=2, autoreset_mode="SameStep")
+    envs.reset(seed=0)
+    for _ in range(2):
+        *_, infos = envs.step(np.zeros(2, dtype=int))
+    np.testing.assert_array_equal(infos["success"], infos["final_info"]["success"])
+    assert infos["_success"].all()
+    envs.close()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.steps import VectorSteps
 from vlmrm_gym._util.validation import SCORED_KEY, check_autoreset_mode, check_unscored, weigh_task_rewards
+from vlmrm_gym.infos import read_success
 from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.rewards.heads import CombineViews, CurrentHead
 from vlmrm_gym.rewards.learned import NO_HEAD
@@ -162,6 +163,9 @@ class VLMRewardVectorEnv(VectorWrapper):
         step = self._steps.step(actions)
         states, infos = self._capture.capture(step.stepped, step.infos)
         infos = {**infos, "task_reward": step.rewards, "_task_reward": step.stepped}
+        if "success" in infos.get("final_info", {}):  # of episodes that ended in a step that reset
+            success = read_success(infos, self.num_envs)
+            infos |= {"success": success == 1, "_success": ~np.isnan(success)}
         offsets = weigh_task_rewards(self._weight, step.rewards)
         late = self._delivery.append(states, step.stepped, step.ends, offsets, infos)
         rewards = np.where(step.stepped, np.nan, 0.0)

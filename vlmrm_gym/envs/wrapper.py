@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium.core import ActType, ObsType
 from gymnasium.utils import RecordConstructorArgs
 
+from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.validation import (
     SCORED_KEY,
     as_task_reward,
@@ -81,10 +82,11 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         view = StateView(env, options.camera, options.quality, pin=False)
         combine = None if options.combine_views is None else CombineViews(options.combine_views, view.num_views)
         encoder = build_encoder(specification.build, view.num_views, str(resolve_device(options.device)))
-        if (head := encoder.info.make_head(combine)) is None:
-            raise ValueError(NO_HEAD)
-        encoder.info.check_fits(find_time_limit(env))
-        scorer = DirectScorer(encoder, view.make_renderer(encoder.info.render_size))
+        with close_on_error([encoder]):
+            if (head := encoder.info.make_head(combine)) is None:
+                raise ValueError(NO_HEAD)
+            encoder.info.check_fits(find_time_limit(env))
+            scorer = DirectScorer(encoder, view.make_renderer(encoder.info.render_size))
         if isinstance(specification, OwnReward):
             keywords |= {"reward": recorded(specification), "reward_kwargs": None}
         if callable(options.combine_views):
@@ -94,7 +96,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"], SCORED_KEY: "VLMReward"}
         self._task_reward_weight = options.task_reward_weight
         self._view, self._scorer = view, scorer
-        self._delivery = RewardDelivery(scorer, head, 1)
+        self._delivery, self._needs_reset = RewardDelivery(scorer, head, 1), False
         self._view.pin_camera()  # last: an exception above leaves the environment unchanged
 
     def reset(
@@ -104,6 +106,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         observation, info = self.env.reset(seed=seed, options=options)
         self._view.reset()
         self._delivery.reset(_ALL)
+        self._needs_reset = False
         return observation, info
 
     def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
@@ -111,10 +114,11 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
 
         Raises:
             ValueError: The environment's own reward is not one number.
-            RuntimeError: An exception of scoring has left `step` before. Call `reset`.
+            RuntimeError: An exception has left `step` before. Call `reset`.
         """
-        if self._delivery.is_interrupted:
+        if self._needs_reset:
             raise RuntimeError("An exception has left an earlier call. Call `reset`.")
+        self._needs_reset = True
         observation, own_reward, terminated, truncated, info = self.env.step(action)
         task_reward = as_task_reward(self.env, own_reward)
         state, change = self._view.capture()
@@ -122,6 +126,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         offsets = weigh_task_rewards(self._task_reward_weight, np.array([task_reward]))
         self._delivery.append(States(state[None], [change]), _ALL, ends, offsets, {})
         reward = float(self._delivery.score_now()[0].rewards[-1])
+        self._needs_reset = False
         return observation, reward, terminated, truncated, {**info, "task_reward": task_reward}
 
     def compute_reward(self, *args: Any, **kwargs: Any) -> float:

@@ -40,7 +40,8 @@ class FrameEncoder(RewardModel):
     @property
     def encoder_key(self) -> object:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Equal for the same model on the same device; None for a subclass with an `encode` of its own."""
-        same = type(self).encode is FrameEncoder.encode
+        kind = type(self)
+        same = kind.encode is FrameEncoder.encode and kind.render_size is FrameEncoder.render_size
         return (self.fingerprint, self.model.dtype, str(self.model.device)) if same else None
 
     @property

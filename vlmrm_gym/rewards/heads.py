@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
-from vlmrm_gym.rewards.model import Features, Rewards, only_feature
+from vlmrm_gym.rewards.model import Features, RewardModel, Rewards, only_feature
 from vlmrm_gym.rewards.own import ByValue, find_callable
 
 if TYPE_CHECKING:
@@ -195,6 +195,8 @@ class CurrentHead:
 
 def check_head(head: object, fingerprint: str) -> None:
     """Raise an error unless a value is a head, of features with this fingerprint."""
+    if isinstance(head, RewardModel):
+        raise TypeError(f"`head` must be the head of a reward model: pass its `.head`. Received {short_repr(head)}.")
     if not callable(head):
         raise TypeError(
             f"`head` must be a callable from float32 (B, V, D) to (B,), or a SequenceHead. Received {short_repr(head)}."

@@ -71,7 +71,9 @@ def only_feature(features: Any) -> Any:
     """Return features of width 1, (B, 1) or (B, 1, 1), as rewards, (B,): the head of models that score by `encode`."""
     columns = features.reshape(len(features), -1)
     if columns.shape[1] != 1:
-        raise ValueError(f"`head` must be defined for features of width {columns.shape[1]}: only one number is a reward.")
+        raise ValueError(
+            f"`head` must be defined for features of width {columns.shape[1]}: only one number is a reward."
+        )
     return columns[:, 0]
 
 
@@ -201,6 +203,12 @@ _SIZE_RULE = "`reward.render_size` must be a function from (height, width) to su
 
 def check_model(model: RewardModel) -> None:
     """Raise a ValueError if what the class of a model declares is out of range."""
+    if type(model).encode is RewardModel.encode and type(model).__call__ is RewardModel.__call__:
+        raise ValueError(f"`reward` must define `encode`. Received {short_repr(model)}, which does not.")
+    if model.head is not None and not callable(model.head):
+        raise ValueError(
+            f"`reward.head` must be a callable, a SequenceHead or None. Received {short_repr(model.head)}."
+        )
     for name in ("batch_size", "clip_length", "clip_stride", "every"):
         check_positive_integer(f"reward.{name}", getattr(model, name))
     if model.microbatch_size is not None:

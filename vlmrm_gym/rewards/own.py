@@ -16,8 +16,10 @@ from vlmrm_gym._util.validation import as_float32, short_repr, truncate
 from vlmrm_gym.rewards.model import RewardModel, as_numbers, check_model
 from vlmrm_gym.rewards.spec import RewardSpec
 
-_SETTINGS = ("batch_size", "microbatch_size", "clip_length", "clip_stride", "multi_view", "interpolate", "render_size")
-"""Settings of a `RewardModel` that would be passed over in silence on any other callable."""
+_COMMON = {"head", "close", "weights", "clip"}
+"""Names that a callable of another library may have, too."""
+_SETTINGS = [name for name in vars(RewardModel) if not name.startswith("_") and name not in _COMMON]
+"""Settings of a `RewardModel` that would be passed over in silence on any other object."""
 
 
 class CallableModel(RewardModel):
@@ -38,7 +40,7 @@ class CallableModel(RewardModel):
             self.every, self.interpolate = function.every, function.interpolate
             self.num_views, self.weights = function.num_views, function.weights
             self.render_size, self.close = function.render_size, function.close
-            self.encodes = "views" if function.multi_view else function.encodes
+            self.encodes = "views" if function.multi_view and function.encodes == "view" else function.encodes
 
     def encode(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Score frames, uint8 (B, H, W, 3): float32 (B, 1), all finite."""
@@ -60,7 +62,11 @@ def as_model(value: Any, name: str = "reward", kwargs: Mapping[str, Any] | None 
     """Return a reward model as it is, or make one of a callable, whose name messages have; a TypeError for others."""
     if isinstance(value, RewardModel):
         check_model(value)
-        return value if type(value).__call__ is RewardModel.__call__ else CallableModel(value, name, kwargs)
+        if type(value).__call__ is RewardModel.__call__:
+            return value
+        if value.ordered:
+            raise ValueError("`reward.ordered` needs `continue_episode`, which an overridden `__call__` passes over.")
+        return CallableModel(value, name, kwargs)
     check_callable(value)
     return CallableModel(value, name, kwargs)
 
@@ -74,6 +80,9 @@ def check_callable(value: object) -> None:
             f"`reward` must derive from vlmrm_gym.RewardModel to have `{names[0]}`. Received {short_repr(value)}. "
             "Write class MyReward(vlmrm_gym.RewardModel)."
         )
+    if "build" in dir(value):
+        rule = "`reward` must derive from vlmrm_gym.RewardSpec to have `build`"
+        raise TypeError(f"{rule}. Received {short_repr(value)}. Write class MyReward(vlmrm_gym.RewardSpec).")
     if not callable(value):
         raise TypeError(
             '`reward` must be a specification such as vlmrm_gym.CLIP(prompt=...), "package.module:attribute", a '
@@ -148,6 +157,7 @@ class OwnReward(ByValue, RewardSpec):
     def __init__(self, specification: Any, kwargs: Mapping[str, Any] = MappingProxyType({})) -> None:
         self.specification, self._kwargs = specification, dict(kwargs)
         if isinstance(specification, RewardSpec):
+            self.learns, self.pinned, self.files = specification.learns, specification.pinned, specification.files
             return
         if not isinstance(specification, type):
             check_callable(specification)
@@ -155,6 +165,17 @@ class OwnReward(ByValue, RewardSpec):
             check_kwargs(specification, kwargs, specification)
         elif kwargs:
             raise TypeError("`reward_kwargs` is for a callable or a class. Received a RewardModel: set them there.")
+
+    @property
+    def in_workers(self) -> bool:
+        """See `RewardSpec`."""
+        return not isinstance(self.specification, RewardSpec) or self.specification.in_workers
+
+    def with_model(self, model: str) -> RewardSpec:
+        """See `RewardSpec`."""
+        if not isinstance(self.specification, RewardSpec):
+            return self
+        return OwnReward(self.specification.with_model(model), self._kwargs)
 
     def build(self, device: str = "auto") -> RewardModel:
         """Return the reward model; see `ImportedReward.build`."""

@@ -1,7 +1,7 @@
 """`RewardSpec`, the base class of specifications: rewards as values. Imports no torch."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from vlmrm_gym.rewards.model import RewardModel
 
@@ -24,7 +24,7 @@ class RewardSpec:
 
     kind: str = "own"
     """The key in `KINDS` of a kind of this package."""
-    learns: ClassVar[bool] = False
+    learns: bool = False
     """Whether the head is yet to be learned: then environments keep features and episodes."""
     pinned: Mapping[str, Any] = {}
     """Fields that a run keeps, so that it is resumed with the same reward."""

@@ -94,6 +94,11 @@ class Scored:
         return sum(len(chunk) for _, chunk in self.parts)
 
     @property
+    def nbytes(self) -> int:
+        """Memory of the features, in bytes."""
+        return sum(chunk.features.nbytes for _, chunk in self.parts if chunk.features is not None)
+
+    @property
     def episode(self) -> int:
         """The number of the first transition's episode."""
         return self.parts[0][0].number
@@ -204,9 +209,9 @@ class EnvironmentBooks:
         if self._rules.log is not None:
             self._log(self._rules.log, episode)
         episode.ended = True
-        if not episode.waiting:  # a flush has delivered everything
-            self._episodes.pop()
         self._begin_episode(episode.number + 1)
+        if not episode.waiting:  # a flush has delivered everything
+            self._episodes.remove(episode)
 
     def _log(self, log: EpisodeLog, episode: BookedEpisode) -> None:
         """Add an episode to the log; rewards that arrive later are filled in."""

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.infos import read_success
-from vlmrm_gym.rewards.heads import CurrentHead, ViewsHead, check_head
+from vlmrm_gym.rewards.heads import PIECE_BYTES, CurrentHead, ViewsHead, check_head
 from vlmrm_gym.scoring.books import BookRules, EnvironmentBooks, Scored
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.select import SparseScoring
@@ -68,6 +69,9 @@ class RewardDelivery:
         """Make rewards with this head from now on."""
         if not self.keeps_features:
             raise ValueError("`head` needs environments with features. Make them with return_features=True.")
+        if not isinstance(head, CurrentHead):
+            rule = "`head` must be the one of other environments, which both follow then"
+            raise TypeError(f"{rule}. Received {short_repr(head)}. To replace it: envs.head.replace(...).")
         check_head(head, self.head.fingerprint)
         self.head = head
 
@@ -163,7 +167,8 @@ class RewardDelivery:
     def _pay(self, find: Callable[[EnvironmentBooks], Scored | None]) -> dict[int, Scored]:
         """Find what is scored of each environment, and make its rewards. An exception of the head is kept."""
         arrived = {i: scored for i, books in enumerate(self._books) if (scored := find(books)) is not None}
-        if len(arrived) > 1 and not self.head.looks_at_sequences:
+        num_bytes = sum(scored.nbytes for scored in arrived.values())
+        if len(arrived) > 1 and not self.head.looks_at_sequences and num_bytes < PIECE_BYTES:
             with suppress(ValueError):  # below, the rewards that can be made are made
                 features = [scored.concatenate("features") for scored in arrived.values()]
                 rewards = np.split(self.head(np.concatenate(features)), np.cumsum(list(map(len, features)))[:-1])

@@ -41,7 +41,10 @@ class ScoringQueue:
     def __init__(self, started: StartedScorers, head: ViewsHead | None, *, max_pending_bytes: int) -> None:
         self.info, self.head, self.batch_size = started.info, head, started.info.batch_size
         self._scorers, self.max_pending_bytes = list(started.scorers), max_pending_bytes
-        self._drawings = Drawings(started.renderer)
+        self._renderer, self._drawings = started.renderer, Drawings(started.renderer)
+        self._drawing = threading.RLock()
+        self._shape: tuple[int, ...] = ()
+        """Shape of a state's features, (V, D), once the first ones have arrived."""
         self._requests: dict[Request, None] = {}
         """Those in progress, oldest first. An exception of a signal's handler in `submit` leaves each in or out."""
         self._returned: deque[Dispatch] = deque()
@@ -76,12 +79,16 @@ class ScoringQueue:
 
     def encode(self, *requests: Request) -> Features:
         """Encode the states of requests, and wait: their features, one after the other."""
+        self.wait(*requests)
+        features = [request.features for request in requests]
+        return np.concatenate(features) if len(features) > 1 else features[0]
+
+    def wait(self, *requests: Request) -> None:
+        """Encode the states of requests, which then have their features."""
         self.submit(*requests)
         for request in requests:
             if error := request.error():
                 raise error
-        features = [request.features for request in requests]
-        return features[0] if len(features) == 1 else np.concatenate(features)
 
     def frames(self, states: States, size: tuple[int, int] | None = None, views: Any = None) -> NDArray[np.uint8]:
         """Draw B states, in this process.
@@ -98,9 +105,10 @@ class ScoringQueue:
             ValueError: As `Drawings.draw`.
             Exception: Raised by the renderer.
         """
-        if self._closed:
-            raise _closed_error()
-        return self._drawings.draw(states.newest, size, views)
+        with self._drawing:
+            if self._closed:
+                raise _closed_error()
+            return self._drawings.draw(states.newest, size, views)
 
     def submit(self, *requests: Request) -> None:
         """Score requests, batched together. Requests in progress or scored are skipped. Blocks while memory is full."""
@@ -126,8 +134,11 @@ class ScoringQueue:
                 if pending > max(0, self.max_pending_bytes - request.nbytes):
                     break
                 request.begin()
-                self._requests[request] = None
-                pending += request.nbytes
+                if not len(request):
+                    request.end()
+                else:
+                    self._requests[request] = None
+                    pending += request.nbytes
             accepted += 1
         if num_waiting := self._num_waiting():
             rounds = math.ceil(num_waiting / (self.batch_size * len(self._scorers)))
@@ -148,7 +159,9 @@ class ScoringQueue:
             self._changed.notify_all()
         for scorer in self._scorers:
             scorer.abort()
-        self._drawings.close()
+        with self._drawing:
+            self._drawings.close()
+            self._renderer.close()
         # A scorer in this process cannot be interrupted; its thread frees everything when it finishes.
         until = time.monotonic() + CLOSE_TIMEOUT
         for thread in self._threads:
@@ -215,8 +228,12 @@ class ScoringQueue:
         """Wait for the features of a batch, or its error."""
         try:
             features = scorer.receive()
-            if len(features) != count:
-                raise RuntimeError(f"A scorer returned features of shape {features.shape} for {count} states.")
+            self._shape = shape = self._shape or features.shape[1:]
+            if len(features) != count or features.shape[1:] != shape:
+                raise RuntimeError(
+                    f"A scorer returned features of shape {features.shape} for {count} states, and before {shape} for "
+                    "each."
+                )
         except WorkerDied:
             raise
         except BaseException as raised:  # including SystemExit from a model, because the caller is waiting

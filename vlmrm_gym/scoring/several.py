@@ -26,7 +26,8 @@ class SeveralRewards:
         models: dict[object, list[tuple[int, RewardModel]]] = {}
         for number, spec in enumerate(specs):
             model = spec.build(device)
-            models.setdefault(model.encoder_key or number, []).append((number, model))
+            key = ("number", number) if model.encoder_key is None else ("key", model.encoder_key, model.clip)
+            models.setdefault(key, []).append((number, model))
         self._models = list(models.values())
         self._count = len(specs)
         self._scorers: list[_Scorer] = []
@@ -96,7 +97,7 @@ class _Scorer:
             keys = self._count + np.arange(len(part))
             requests.append(Request(self._clips.extend(part), keys, self._memory))
             self._count += len(part)
-        self.queue.encode(*requests)
+        self.queue.wait(*requests)
         rewards = [np.empty((0, len(self._heads)), dtype=np.float32)]
         for request in requests:
             carries = [None] * len(self._heads) if begins else self._carries

@@ -76,13 +76,17 @@ class EncoderInfo:
                 f"`clip_length` and `clip_stride` must make clips that fit into an episode, of {time_limit} steps at "
                 f"most. Received {clip.length} frames, {clip.stride} steps apart: {clip.span + 1} steps."
             )
-        reason = None if self.interpolate else "says that it cannot be interpolated"
+        if clip.every > 1 and isinstance(self.head, SequenceHead):
+            raise ValueError("`every` of a reward is not for a head that looks at sequences of states.")
+        reason = "depends on the states before" if self.ordered else None
+        if not self.interpolate:
+            reason = "says that it cannot be interpolated"
         if isinstance(self.head, SequenceHead):
             reason = "looks at sequences of states"
         if clip.length > 1:
             reason = "is of clips, which overlap"
         if clip.every > 1:
-            reason = f"says itself that every {clip.every}th state is scored"
+            reason = f"says itself that one state in {clip.every} is scored"
         if reason is not None and score_every > 1:
             rule = f"`score_every` is not for this reward: it {reason}"
             raise ValueError(f"{rule}. Received {score_every}. Leave it out.")
@@ -130,12 +134,13 @@ class StateEncoder:
                     '`inputs="states"` needs states from which frames can be drawn. Received frames, of shape '
                     f'{rows.rows.shape[1:]}. Pass inputs="frames".'
                 )
-            return rows.rows
+            return read_only(rows.rows)
         drawn = []
         for start in range(0, len(rows), FRAMES_PER_DRAW):
             drawn.append(rows[start : start + FRAMES_PER_DRAW].draw(renderer))
             progress("draw")
-        return drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
+        frames = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
+        return read_only(frames) if np.may_share_memory(frames, rows.rows) else frames  # stored: they may come again
 
     def encode(
         self,
@@ -201,6 +206,13 @@ class StateEncoder:
     def close(self) -> None:
         """End the processes of the model, if it has any. Any thread may call this, also again."""
         self.model.close()
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Make a view that nobody can write to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def head_on_cpu(model: RewardModel) -> Any:
