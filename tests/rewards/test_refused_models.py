@@ -43,7 +43,7 @@ REFUSED = {
     "no spec": (
         lambda: type("Spec", (), {"build": 0})(),
         TypeError,
-        r"derive from vlmrm_gym.RewardSpec to have `build`",
+        "RewardSpec to have `build`",
     ),
 }
 
