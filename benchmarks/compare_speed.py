@@ -64,7 +64,7 @@ def relabelling(count: int = 100_000) -> Callable[[], int]:
 
     package: Any = import_module("vlmrm_gym")
     if not hasattr(package, "ReplayBuffer"):  # an older checkout
-        package.ReplayBuffer = import_module("vlmrm_gym.data.replay").ReplayBuffer
+        package.ReplayBuffer = import_module("vlmrm_gym.replay").ReplayBuffer
     from relabel import plain_buffer
 
     buffer = plain_buffer(count, 512, "float32", views=2)
