@@ -83,7 +83,7 @@ def audit(
 
 
 def estimate_states(candidates: Sequence[Candidate]) -> int:
-    """Estimate how many states an audit of candidates scores."""
+    """Estimate how many states a check of candidates scores."""
     return sum(map(len, _group(candidates))) * count_states() + len(candidates) * exploits.EVALUATIONS
 
 

@@ -1,4 +1,4 @@
-"""Results of a check as data: `audit.pipeline` measures them, and `audit.report` shows them."""
+"""Results of a check as data: `check.pipeline` measures them, and `check.report` shows them."""
 
 import platform
 import time

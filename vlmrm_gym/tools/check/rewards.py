@@ -1,4 +1,4 @@
-"""The rewards that an audit compares, and the scene whose states they are of.
+"""The rewards that a check compares, and the scene whose states they are of.
 
 States are drawn and encoded once for all rewards that share an encoder; each is a head.
 """

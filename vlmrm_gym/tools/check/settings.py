@@ -1,4 +1,4 @@
-"""Settings of an audit: an environment, its success, and all combinations of rewards and views."""
+"""Settings of a check: an environment, its success, and all combinations of rewards and views."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
