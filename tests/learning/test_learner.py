@@ -1,5 +1,8 @@
 """Rounds without an RL library: which pairs are asked, what comes of the answers, and checkpoints."""
 
+import tracemalloc
+import zipfile
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -224,3 +227,16 @@ def test_checkpoints_of_others_are_refused_and_change_nothing(envs, tmp_path):
             other.load(tmp_path / path)
         assert (other.newest.version, len(other.log)) == before
     other_envs.close()
+
+
+def test_a_compressed_file_is_refused_before_it_takes_memory(envs, tmp_path):
+    for name in ("learner.json", "log.npz"):
+        with zipfile.ZipFile(tmp_path / "bomb", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(name, bytes(10**8))
+        for load in (PreferenceLearner(envs, GroundTruthLabeler()).load, envs.episode_log.load):
+            tracemalloc.start()
+            with pytest.raises(ValueError, match="must not be compressed"):
+                load(tmp_path / "bomb")
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert peak < 10**7

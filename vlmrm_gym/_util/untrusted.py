@@ -131,9 +131,14 @@ def check_archive(file: Path | IO[bytes], size: int) -> None:
 def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
     """Read the arrays of an NPZ file by their names: uncompressed, without objects, and no more than the file has."""
     with open_file(path) as file, reading(path, zipfile.BadZipFile, NotImplementedError, EOFError):
-        check_archive(file, os.fstat(file.fileno()).st_size)
-        with zipfile.ZipFile(file) as archive:
-            return {name.removesuffix(".npy"): _read_array(archive.read(name)) for name in archive.namelist()}
+        return unpack_arrays(file)
+
+
+def unpack_arrays(file: IO[bytes]) -> dict[str, NDArray[Any]]:
+    """As `read_arrays`, of an open file; raises what `zipfile` does, and ValueErrors."""
+    check_archive(file, file.seek(0, io.SEEK_END))
+    with zipfile.ZipFile(file) as archive:
+        return {name.removesuffix(".npy"): _read_array(archive.read(name)) for name in archive.namelist()}
 
 
 def _read_array(content: bytes) -> NDArray[Any]:

@@ -4,12 +4,14 @@ import json
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.untrusted import parse_json, unpack_arrays
 from vlmrm_gym._util.validation import check_positive_integer
 from vlmrm_gym.data.trajectory import COLUMNS, Trajectory
 from vlmrm_gym.states.scene_changes import pack_changes, unpack_changes
@@ -125,12 +127,13 @@ class EpisodeLog:
             OSError, ValueError, KeyError: The file cannot be read, or is damaged.
         """
         loaded = []
-        with np.load(file, allow_pickle=False) as arrays:
-            names: dict[str, list[str]] = {}
-            for name in arrays.files:
-                names.setdefault(name.partition(".")[0], []).append(name)
-            for i, numbers in enumerate(json.loads(str(arrays["index"]))):
-                loaded.append(_unpack(numbers, {name.partition(".")[2]: arrays[name] for name in names[str(i)]}))
+        with open(file, "rb") if isinstance(file, str | Path) else nullcontext(file) as opened:
+            arrays = unpack_arrays(opened)
+        names: dict[str, list[str]] = {}
+        for name in arrays:
+            names.setdefault(name.partition(".")[0], []).append(name)
+        for i, numbers in enumerate(parse_json(str(arrays["index"]))):
+            loaded.append(_unpack(numbers, {name.partition(".")[2]: arrays[name] for name in names[str(i)]}))
         self._episodes, self._nbytes = deque(loaded), sum(episode.nbytes for episode in loaded)
         self._make_room()
 

@@ -4,6 +4,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.files import atomic_write
+from vlmrm_gym._util.untrusted import check_archive, parse_json, unpack_arrays
 from vlmrm_gym._util.validation import check_choice, check_integer, check_positive_integer
 from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.data.store import find_featured
@@ -265,14 +267,15 @@ class PreferenceLearner:
         """
         comparisons, head = None, None
         try:
-            with zipfile.ZipFile(file) as archive:
-                names, known = archive.namelist(), json.loads(archive.read("learner.json"))
+            with open(file, "rb") if isinstance(file, str | Path) else nullcontext(file) as opened:
+                check_archive(opened, opened.seek(0, io.SEEK_END))
+                archive = zipfile.ZipFile(opened)
+                names, known = archive.namelist(), parse_json(archive.read("learner.json"))
                 log = io.BytesIO(archive.read("log.npz"))
                 if "head.safetensors" in names:
                     head = PreferenceHead.from_bytes(archive.read("head.safetensors"))
                 if "comparisons.npz" in names:
-                    with np.load(io.BytesIO(archive.read("comparisons.npz")), allow_pickle=False) as arrays:
-                        comparisons = Comparisons(**arrays)
+                    comparisons = Comparisons(**unpack_arrays(io.BytesIO(archive.read("comparisons.npz"))))
             generator = np.random.default_rng()
             generator.bit_generator.state = known["generator"]
             for name, value in self._identity.items():
@@ -284,6 +287,6 @@ class PreferenceLearner:
             raise
         except Exception as error:  # zipfile raises many of damaged files
             name = repr(str(file)) if isinstance(file, str | Path) else "`file`"
-            raise ValueError(f"{name} must be what PreferenceLearner.save wrote here: {error}.") from error
+            raise ValueError(f"{name} must be what PreferenceLearner.save wrote here: {str(error).rstrip('.')}.") from error
         self.num_rounds, self.num_questions, self.newest.version = counts
         self.newest.head, self.comparisons, self._rng = head, comparisons, generator

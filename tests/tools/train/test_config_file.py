@@ -123,6 +123,13 @@ def test_a_name_is_enough_for_every_task():
         assert full.reward.baseline == [task.baseline]
 
 
+def test_an_id_without_its_version_is_that_of_the_task():
+    for prefix in ("", "vlmrm_gym.tasks:"):
+        full = complete(Config(env_name=f"{prefix}VLMRM/CartPole"))
+        assert full == complete(Config(env_name=f"{prefix}VLMRM/CartPole-v1"))
+        assert full.env_name == f"{prefix}VLMRM/CartPole-v1"
+
+
 def test_defaults_are_keys_that_the_algorithm_accepts():
     for name, kind in ALGORITHMS.items():
         env_name = "VLMRM/CartPole-v1" if kind.discrete else "VLMRM/MountainCarContinuous-v0"

@@ -245,7 +245,8 @@ def with_defaults(config: Config) -> Config:
         config = replace(config, preferences=replace(config.preferences, every=every))
     logging = {key: getattr(config.logging, key) for key in _LOGGED}
     logging = {key: rl.n_steps // _LOGGED[key] or 1 if value is None else value for key, value in logging.items()}
-    return replace(config, logging=LoggingConfig(**logging))
+    env_name = config.env_name if config.env_name in LEGACY_NAMES else config.id
+    return replace(config, env_name=env_name, logging=LoggingConfig(**logging))
 
 
 def first_round(config: Config) -> int:

@@ -224,15 +224,20 @@ class Config(Section):
         None for IDs without one, and for "module:ID" before the module is imported.
         """
         name = LEGACY_NAMES.get(self._name, self._name)
-        named, prompts = REGISTERED.get(name.rpartition(":")[2]), self.reward.prompt
+        id, prompts = name.rpartition(":")[2], self.reward.prompt
+        # As `find_task`, which would import the module.
+        named = next((one for one in REGISTERED.values() if id in (one.id, one.id.rpartition("-v")[0])), None)
         if named is None or self._name not in LEGACY_NAMES:
             return named
         return next((task for task in TASKS if task.env == named.env and [task.prompt] == prompts), named)
 
     @property
     def id(self) -> str:
-        """The environment's ID; names of the published code are translated."""
-        return self.task.id if self.task and self._name in LEGACY_NAMES else self._name
+        """The environment's ID with its version; names of the published code are translated."""
+        if self.task is None:
+            return self._name
+        module, colon, _ = self._name.rpartition(":")
+        return f"{module}{colon}{self.task.id}"
 
     @property
     def _name(self) -> str:

@@ -234,7 +234,7 @@ def plan_training(config: Config) -> Mapping[str, str]:
         specification: Any = find_specification(config)
         in_workers = reward.num_workers and specification.in_workers
         where = f"{reward.num_workers} {reward.backend} workers" if in_workers else "the process that trains"
-        share = f", every {reward.score_every}th state" if reward.score_every > 1 else ""
+        share = f", one state in {reward.score_every}" if reward.score_every > 1 else ""
         what = reward.name if reward.is_own else f"{prompts} by {reward.model}"
         what = what if reward.labeler is None else f"learned from comparisons for {prompts}"
         plan["reward"] = f"{what}{share}, scored by {where}"
