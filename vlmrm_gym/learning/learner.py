@@ -287,6 +287,8 @@ class PreferenceLearner:
             raise
         except Exception as error:  # zipfile raises many of damaged files
             name = repr(str(file)) if isinstance(file, str | Path) else "`file`"
-            raise ValueError(f"{name} must be what PreferenceLearner.save wrote here: {str(error).rstrip('.')}.") from error
+            raise ValueError(
+                f"{name} must be what PreferenceLearner.save wrote here: {str(error).rstrip('.')}."
+            ) from error
         self.num_rounds, self.num_questions, self.newest.version = counts
         self.newest.head, self.comparisons, self._rng = head, comparisons, generator
