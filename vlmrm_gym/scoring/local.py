@@ -1,6 +1,6 @@
 """Scoring in this process: the "local" backend, also used inside every worker."""
 
-import pickle
+import copy
 import queue
 import threading
 from collections import deque
@@ -23,8 +23,8 @@ def start(make_encoder: MakeEncoder, make_renderer: MakeRenderer, options: Scori
     (device,) = choose_devices(options)
     encoder = make_encoder(device=device)
     renderer = make_renderer(encoder.info.render_size)
-    other = pickle.loads(pickle.dumps(renderer))
-    return StartedScorers([LocalScorer(encoder, renderer)], encoder.info, other)
+    # A copy for the thread of the environments: what it draws with is its own, the scene is the same.
+    return StartedScorers([LocalScorer(encoder, renderer)], encoder.info, copy.copy(renderer))
 
 
 class LocalScorer:
