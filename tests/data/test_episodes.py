@@ -10,7 +10,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from vlmrm_gym._util.steps import Step
 from vlmrm_gym.data.late import Late
-from vlmrm_gym.data.statistics import EpisodeBooks, Episodes, EpisodeStatistics, finished_episodes, play_episodes
+from vlmrm_gym.data.statistics import Episodes, EpisodeStatistics, EpisodeTotals, finished_episodes, play_episodes
 
 
 class Counter(gym.Env):
@@ -132,7 +132,7 @@ def late(start, *rewards):
 
 def test_rewards_find_their_episodes_by_index():
     """Also after a transition that no step added, for rewards that have come before, or are lost."""
-    books, no = EpisodeBooks(1), np.array([False])
+    books, no = EpisodeTotals(1), np.array([False])
     books.receive(late(0, 100, 100))  # of transitions before the first step
     for index in (10, 11, 13, 14, 15):  # the call that made transition 12 raised; the second episode has one step
         infos = {"vlm_step_index": np.array([index]), "_vlm_rewards": no, "task_reward": np.array([0.5])}

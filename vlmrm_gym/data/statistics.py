@@ -46,8 +46,8 @@ class Episode:
         }
 
 
-class EpisodeBooks:
-    """The books of the episodes of vector environments, whose rewards may arrive after an episode has ended.
+class EpisodeTotals:
+    """Sums up the episodes of vector environments, whose rewards may arrive after an episode has ended.
 
     Rewards find their transitions by `vlm_step_index`. Those of transitions before the first `step` are ignored. Where
     nothing is scored, an environment's own reward is that of its step.
@@ -159,7 +159,7 @@ class EpisodeStatistics(VectorWrapper):
         super().__init__(env)
         self._steps = VectorSteps("env", env, autoreset_mode)
         self.metadata = {**env.metadata, "autoreset_mode": self._steps.mode}
-        self._books = EpisodeBooks(self.num_envs)
+        self._books = EpisodeTotals(self.num_envs)
 
     @property
     def head(self) -> Any:

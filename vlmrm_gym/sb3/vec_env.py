@@ -18,7 +18,7 @@ from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.steps import Step, VectorSteps
 from vlmrm_gym._util.validation import check_integer, check_observation_space, check_reward_wrappers, short_repr
 from vlmrm_gym.data.late import Late, join_late, read_late
-from vlmrm_gym.data.statistics import Episode, EpisodeBooks
+from vlmrm_gym.data.statistics import Episode, EpisodeTotals
 from vlmrm_gym.data.store import find_featured
 from vlmrm_gym.envs.make import find_task, make_vector_env
 from vlmrm_gym.sb3.checks import check_callers, is_evaluated
@@ -65,7 +65,7 @@ class VLMVecEnv(VecEnv):
         self.success_threshold = success_threshold
         self._start_time = time.monotonic()
         self._actions: Any = None
-        self._books = EpisodeBooks(envs.num_envs)
+        self._books = EpisodeTotals(envs.num_envs)
         self._arrived: list[list[Late]] = [[] for _ in range(envs.num_envs)]
         """What has arrived of each environment since the last `_pop_late`: contiguous."""
         self._env_uid = uuid.uuid4().hex
