@@ -38,19 +38,26 @@ def test_controls_are_prompts_that_say_nothing_of_the_task():
     assert control_rewards(own) == {}
 
 
+class Own(RewardModel):
+    """Features that no test here asks for: each hands its own to the head."""
+
+    def encode(self, batch):
+        raise AssertionError("No test here encodes.")
+
+
 def test_what_a_single_state_has_no_reward_of_is_refused():
     for attributes, message in (
         ({"clip_length": 4}, "must be of single frames"),
         ({"head": None}, "has no head yet"),
     ):
-        spec = OwnReward(type("Own", (RewardModel,), attributes))
+        spec = OwnReward(type("Changed", (Own,), attributes))
         with pytest.raises(InputError, match=f"`reward` {message}"):
             EncodedRewards([spec], "cpu")
 
 
 def test_the_views_that_a_reward_combines():
     """The head sees each view for itself."""
-    spec = OwnReward(type("Own", (RewardModel,), {"head": lambda self, features: features[:, 0, 0]}))
+    spec = OwnReward(type("Headed", (Own,), {"head": lambda self, features: features[:, 0, 0]}))
     rewards, features = EncodedRewards([spec], "cpu"), np.array([[[1.0, 5.0], [3.0, 4.0]]], dtype=np.float32)
     assert rewards.view(spec, None, 1)(features[:, 1:]).tolist() == [3]
     for how, expected in (("min", 1), ("mean", 2)):
