@@ -49,6 +49,21 @@ def check_words(name: str, text: str) -> None:
         )
 
 
+def check_text(name: str, value: Any) -> str:
+    """Return a text. Raise a TypeError or ValueError unless it is one, and not empty."""
+    if not isinstance(value, str):
+        raise TypeError(f"`{name}` must be a text. Received {short_repr(value)}.")
+    if not value.strip():
+        raise ValueError(f"`{name}` must not be empty. Received {short_repr(value)}.")
+    return value
+
+
+def check_prompt(name: str, value: Any) -> str:
+    """Return a single prompt. Raise a TypeError or ValueError unless it says in words what should be seen."""
+    check_words(name, check_text(name, value))
+    return value
+
+
 def _fraction(name: str, value: Any) -> float:
     check_fraction(name, value)
     return float(value)

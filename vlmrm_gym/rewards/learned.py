@@ -1,26 +1,10 @@
 """Preference: a reward that is learned from comparisons. Imports no torch."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.rewards.clip import EncoderFields, check_count, check_words, optional
+from vlmrm_gym.rewards.clip import EncoderFields, check_count, check_prompt, check_text, optional
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"`{name}` must be a text. Received {short_repr(value)}.")
-    if not value.strip():
-        raise ValueError(f"`{name}` must not be empty. Received {short_repr(value)}.")
-    return value
-
-
-def _prompt(name: str, value: Any) -> str:
-    check_words(name, _text(name, value))
-    return value
-
 
 NO_HEAD = (
     "`reward` has no head yet: it is learned in vector environments, with return_features=True. For a reward that "
@@ -48,9 +32,9 @@ class Preference(EncoderFields, RewardSpec):
         ValueError: A value is out of its range, or there is neither a prompt nor a head; the message names the field.
     """
 
-    prompt: str | None = field(default=None, metadata={"check": optional(_prompt)})
+    prompt: str | None = field(default=None, metadata={"check": optional(check_prompt)})
     """The goal. Not needed with a `head`."""
-    head: str | None = field(default=None, metadata={"check": optional(_text)})
+    head: str | None = field(default=None, metadata={"check": optional(check_text)})
     """File of a head that has been learned: the fields that describe the head are then the file's. None: it is
     learned."""
     ensemble: int = field(default=3, metadata={"check": check_count})

@@ -2,26 +2,12 @@
 
 import importlib
 from dataclasses import dataclass, field
-from typing import Any
 
-from vlmrm_gym._util.validation import UNAFFECTED, check_size, short_repr
-from vlmrm_gym.rewards.clip import check_count, check_words, integer, optional
+from vlmrm_gym._util.validation import UNAFFECTED, check_size
+from vlmrm_gym.rewards.clip import check_count, check_prompt, check_text, integer, optional
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"`{name}` must be a string. Received {short_repr(value)}.")
-    if not value.strip():
-        raise ValueError(f"`{name}` must not be empty. Received {value!r}.")
-    return value
-
-
-def _goal(name: str, value: Any) -> str:
-    check_words(name, _text(name, value))
-    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +37,7 @@ class Endpoint(EndpointSettings, RewardSpec):
         ValueError: A value is out of its range; the message names the field.
     """
 
-    prompt: str = field(metadata={"check": _goal})
+    prompt: str = field(metadata={"check": check_prompt})
     """The goal."""
     rating_levels: int | None = field(default=None, metadata={"check": optional(integer(3, 10))})
     """Levels of a rating, from 3 to 10; None: the model says yes or no."""
@@ -62,7 +48,7 @@ class Endpoint(EndpointSettings, RewardSpec):
         default=None, metadata=UNAFFECTED | {"check": lambda _, size: check_size(size)}
     )
     """Height and width at which states are drawn, in pixels; None: the environment's own."""
-    cache: str | None = field(default=None, metadata=UNAFFECTED | {"check": optional(_text)})
+    cache: str | None = field(default=None, metadata=UNAFFECTED | {"check": optional(check_text)})
     """SQLite file that keeps answers, made if there is none; None: in memory. Processes that share it may each ask
     about a state that another is asking about."""
     kind: str = field(default="endpoint", init=False)
