@@ -3,25 +3,33 @@
 import importlib
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any, Never
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.core import ActType, ObsType
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import NameNotFound
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
+from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.validation import check_autoreset_mode, check_positive_integer, short_repr
 from vlmrm_gym.envs.vector import VLMRewardVectorEnv
 from vlmrm_gym.envs.wrapper import VLMReward
-from vlmrm_gym.rewards.clip import Prompt
-from vlmrm_gym.rewards.specification import recorded
+from vlmrm_gym.rewards.clip import TASK_GOALS, Prompt
+from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.rewards.specification import recorded, resolve_reward
+from vlmrm_gym.states import Quality, StateView
 from vlmrm_gym.tasks import REGISTERED, Task
+
+NUM_GOALS = 5
+"""Goal states that are drawn of a task."""
 
 MAX_EPISODE_STEPS_ERROR = (
     "`max_episode_steps` cannot be passed: the time limit of these environments is `episode_length`. "
@@ -62,7 +70,9 @@ def make_task(
         # Gymnasium does not pass it on: it would put a second time limit around the reward.
         raise ValueError(MAX_EPISODE_STEPS_ERROR.format(steps=steps))
     task = _get_task(task_id)
-    env = make_base_env(task, episode_length, render_mode, **_split_env_kwargs(task, kwargs))
+    env_kwargs = _split_env_kwargs(task, kwargs)
+    kwargs = _with_goal_images(task, kwargs, env_kwargs)
+    env = make_base_env(task, episode_length, render_mode, **env_kwargs)
     with close_on_error([env]):
         return _RegisteredTask(env, _drop_task_prompts(task, prompt, kwargs), **kwargs)
 
@@ -88,7 +98,9 @@ def make_vector_task(
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f'`render_mode` must be "rgb_array", which is needed for scoring. Received {render_mode!r}.')
     task = _get_task(task_id)
-    settings = {"episode_length": episode_length, "autoreset_mode": autoreset_mode, **_split_env_kwargs(task, kwargs)}
+    env_kwargs = _split_env_kwargs(task, kwargs)
+    kwargs = _with_goal_images(task, kwargs, env_kwargs)
+    settings = {"episode_length": episode_length, "autoreset_mode": autoreset_mode, **env_kwargs}
     envs = make_base_vector_env(task, num_envs, **settings)
     with close_on_error([envs]):
         return _RegisteredVectorTask(envs, _drop_task_prompts(task, prompt, kwargs), **kwargs)
@@ -242,13 +254,42 @@ def _split_env_kwargs(task: Task, kwargs: dict[str, Any]) -> dict[str, Any]:
     return {name: kwargs.pop(name) for name in task.kwargs if name in kwargs}
 
 
-def _drop_task_prompts(task: Task, prompt: Prompt | None, kwargs: dict[str, Any]) -> Prompt | None:
-    """The prompt that the caller chose. With `reward=`, the registered prompt and baseline are dropped.
+def draw_goals(
+    task: Task, /, *, camera: Any = None, quality: Quality = "fast", **env_kwargs: Any
+) -> list[NDArray[np.uint8]]:
+    """Draw states of a task's goal, from each camera, at the environment's own size: uint8 (H, W, 3) each.
 
-    Gymnasium passes the registered keyword arguments along with the caller's: they are recognised by their values.
+    A ValueError says that no goals are known of the task, or that the camera does not fit.
+    """
+    states = task.make_states()
+    goals = [] if states is None else states.goals(NUM_GOALS, np.random.default_rng(0))
+    if not len(goals):
+        raise ValueError(
+            f"`goal_images`={TASK_GOALS!r} is for tasks whose goals are known. Received {task.id}. Pass pictures."
+        )
+    env = make_base_env(task, task.episode_length, **env_kwargs)
+    with closing(env), closing(StateView(env, camera, quality, pin=False)) as view:
+        return list(view.draw_views(goals))
+
+
+def _with_goal_images(task: Task, kwargs: dict[str, Any], env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The keyword arguments with pictures of the task's goal, where they ask for these."""
+    draw = partial(draw_goals, task, camera=kwargs.get("camera"), quality=kwargs.get("quality", "fast"), **env_kwargs)
+    reward = kwargs.get("reward")
+    if isinstance(reward, RewardSpec | Mapping):
+        return {**kwargs, "reward": resolve_reward(reward).with_goal_images(draw)}
+    is_asked = isinstance(given := kwargs.get("goal_images"), str) and given == TASK_GOALS
+    return {**kwargs, "goal_images": draw()} if is_asked else kwargs
+
+
+def _drop_task_prompts(task: Task, prompt: Prompt | None, kwargs: dict[str, Any]) -> Prompt | None:
+    """The prompt that the caller chose: `reward=` drops the registered prompt and baseline, goal images the prompt.
+
+    Gymnasium passes the registered keyword arguments along with the caller's: they are recognised by their values. A
+    prompt in a list is the caller's.
     """
     if kwargs.get("reward") is None:
-        return prompt
+        return None if prompt == task.prompt and kwargs.get("goal_images") is not None else prompt
     if kwargs.get("baseline") == task.baseline:
         kwargs.pop("baseline", None)
     return None if prompt == task.prompt else prompt

@@ -10,13 +10,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Self, TypedDict, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vlmrm_gym._util.validation import check_choice, check_fraction, check_integer, short_repr
 from vlmrm_gym.rewards.model import RewardModel
+from vlmrm_gym.rewards.pictures import as_pictures
 from vlmrm_gym.rewards.sources import announced
 from vlmrm_gym.rewards.spec import RewardSpec
 
 Prompt = str | Sequence[str]
 """A text, or several whose embeddings are averaged."""
+Images = Sequence[str | NDArray[np.uint8]] | NDArray[np.uint8] | str
+"""Pictures whose embeddings are averaged: files or arrays; see `as_pictures`."""
+TASK_GOALS = "task"
+"""The `goal_images` that are states of the task's goal, which its environment draws."""
+NO_GOAL = (
+    "`prompt` must be a text or a list of texts, or `goal_images` pictures of the goal. Received neither. Say what the "
+    "agent should do."
+)
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 ResizeMode = Literal["squash", "shortest", "longest"]
 
@@ -44,8 +56,8 @@ def check_words(name: str, text: str) -> None:
     """Raise a ValueError if a text is the name of a file."""
     if os.path.splitext(text)[1] and os.path.isfile(text):
         raise ValueError(
-            f"`{name}` must say in words what should be seen. Received {text!r}, which is a file: goal images are not "
-            "supported. Describe it."
+            f"`{name}` must say in words what should be seen. Received {text!r}, which is a file. Pass a picture as "
+            f"goal_images=[{text!r}]."
         )
 
 
@@ -137,14 +149,25 @@ class EncoderFields:
         return self if self.model is not None else replace(self, model=announced(model))
 
 
+def _goal_images(name: str, value: Any) -> Images:
+    is_of_task = isinstance(value, str | list | tuple) and value in (TASK_GOALS, [TASK_GOALS], (TASK_GOALS,))
+    return TASK_GOALS if is_of_task else as_pictures(name, value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PromptFields:
     """The fields that say what should be seen."""
 
-    prompt: Prompt = field(metadata={"check": _texts})
+    prompt: Prompt | None = field(default=None, metadata={"check": optional(_texts)})
     """The goal: a text or a list of texts."""
+    goal_images: Images | None = field(default=None, metadata={"check": optional(_goal_images)})
+    """Pictures of the goal, in place of a prompt or beside it: files, or uint8 arrays (H, W, 3). "task": states of the
+    task's goal, drawn as the environment is."""
     baseline: Prompt | None = field(default=None, metadata={"check": optional(_texts)})
-    """The scene without the goal: a text or a list of texts. Required for `alpha` above 0."""
+    """The scene without the goal: a text or a list of texts. This or `baseline_images` is required for `alpha` above
+    0."""
+    baseline_images: Images | None = field(default=None, metadata={"check": optional(as_pictures)})
+    """Pictures of the scene without the goal, in place of a baseline or beside it."""
     alpha: float = field(default=0.0, metadata={"check": _fraction})
     """Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1."""
 
@@ -155,12 +178,14 @@ class CLIPFields(EncoderFields, PromptFields):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.alpha > 0 and self.baseline is None:
+        if self.prompt is None and self.goal_images is None:
+            raise TypeError(NO_GOAL)
+        if self.alpha > 0 and self.baseline is None and self.baseline_images is None:
             raise ValueError(
-                "`alpha` above 0 needs a `baseline`: the scene without the goal. "
-                f"Received alpha={short_repr(self.alpha)} and baseline=None."
+                "`alpha` above 0 needs a `baseline` or `baseline_images`: the scene without the goal. "
+                f"Received alpha={short_repr(self.alpha)} and neither."
             )
-        if self.baseline is not None and _text_set(self.baseline) == _text_set(self.prompt):
+        if self.baseline is not None and _text_set(self.baseline) == _text_set(self.prompt or ()):
             raise ValueError(
                 f"`baseline` must differ from `prompt`. Received {short_repr(self.baseline)} for both. "
                 "Describe the scene without the goal, or pass baseline=None."
@@ -178,7 +203,9 @@ def _text_set(prompt: Prompt) -> set[str]:
 class CLIPKeywords(TypedDict, total=False):
     """The fields that `CLIPReward` takes besides `model` and `prompt`. For type checkers: a test compares them."""
 
+    goal_images: Images | None
     baseline: Prompt | None
+    baseline_images: Images | None
     alpha: float
     precision: Precision
     resize_mode: ResizeMode | None
@@ -187,24 +214,34 @@ class CLIPKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class CLIP(CLIPFields, RewardSpec):
-    """How well a frame matches a prompt, by a vision-language model (VLM-RM, arXiv 2310.12921).
+    """How well a frame matches a prompt, goal images or both, by a vision-language model (VLM-RM, arXiv 2310.12921).
+
+    The embeddings of all texts and pictures of the goal, unit vectors, are averaged, and the average is normalised:
+    with pictures p_i and texts t_j, g = n(sum_i n(image(p_i)) + sum_j n(text(t_j))), where n(x) = x / ||x||. The
+    baseline is made of its texts and pictures in the same way. The reward is that of `GoalBaseline`, equation 3.
 
     >>> import vlmrm_gym
     >>> vlmrm_gym.CLIP(prompt="an upright pole", baseline="a pole", alpha=0.5, model="tiny").alpha
     0.5
 
     Raises:
-        TypeError: A prompt or model name is not a string.
-        ValueError: A value is out of its range; the message names the field.
+        TypeError: A prompt or model name is not a string, or there is neither a prompt nor goal images.
+        FileNotFoundError: The file of a picture does not exist.
+        ValueError: A value is out of its range, or a file is no picture; the message names the field.
     """
 
     kind: str = field(default="clip", init=False)
 
+    def with_goal_images(self, draw: Callable[[], Images]) -> Self:
+        """See `RewardSpec`."""
+        return replace(self, goal_images=draw()) if self.goal_images == TASK_GOALS else self
+
     def build(self, device: str = "auto") -> RewardModel:
         """Load the model.
 
-        Raises a ValueError for an unknown model or device, or a prompt longer than the model's context; a
-        FileNotFoundError for a missing checkpoint; a RuntimeError for weights that cannot be downloaded.
+        Raises a ValueError for an unknown model or device, a prompt longer than the model's context, or goal images
+        "task" without a task; a FileNotFoundError for a missing checkpoint; a RuntimeError for weights that cannot be
+        downloaded.
         """
         model = importlib.import_module("vlmrm_gym.rewards.clip_model")  # by name: it imports this file, and torch
         return model.CLIPReward(device=device, **self.settings())

@@ -1,15 +1,16 @@
 """CLIPReward: the similarity of frames and a prompt as a reward."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 import torch.nn.functional as F
 
 from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.rewards import tiny
-from vlmrm_gym.rewards.clip import CLIPFields, CLIPKeywords, Prompt
+from vlmrm_gym.rewards.clip import TASK_GOALS, CLIPFields, CLIPKeywords, Prompt
 from vlmrm_gym.rewards.encoder import FrameEncoder
 
 
@@ -42,8 +43,8 @@ class GoalBaseline:
         length = torch.linalg.vector_norm(difference)
         if length < 1e-3:  # texts that tokenize alike, up to reduced precision
             raise ValueError(
-                "`baseline` must differ from `prompt`: the model reads both as the same text. "
-                "Describe the scene without the goal."
+                "`baseline` must differ from `prompt`: the model reads both as the same. Describe, or show, the scene "
+                "without the goal."
             )
         return cls(goal, difference / length, alpha)
 
@@ -81,12 +82,12 @@ class CLIPReward(FrameEncoder):
     features (`head`): `reward(frames)` is `reward.head(reward.encode(frames))`. Features can be kept and scored with
     the heads of other prompts.
 
-    The embeddings of several prompts (or baselines) are averaged, and the average is normalised: equation 3 assumes
-    unit vectors. The published code does not normalise the average.
+    The embeddings of several prompts and goal images (or of baselines) are averaged, and the average is normalised, see
+    `CLIP`: equation 3 assumes unit vectors. The published code does not normalise the average.
 
     Args:
         model: The vision-language model; `CLIP.model` lists the forms. Loaded once per process.
-        prompt: The goal: a text or a list of texts.
+        prompt: The goal: a text or a list of texts; or pass `goal_images`, or both.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
         options: The other fields of `CLIP`, such as `baseline` and `alpha`.
 
@@ -94,7 +95,7 @@ class CLIPReward(FrameEncoder):
         model: The `VisionLanguageModel`.
 
     Raises:
-        TypeError: A prompt is not a text or a list of texts.
+        TypeError: A prompt is not a text or a list of texts, or there is neither a prompt nor goal images.
         ValueError: A parameter is out of its range; the message names it.
         FileNotFoundError: The checkpoint does not exist.
         RuntimeError: The weights cannot be downloaded.
@@ -104,18 +105,23 @@ class CLIPReward(FrameEncoder):
         self,
         model: str | None = CLIPFields.model,
         *,
-        prompt: Prompt,
+        prompt: Prompt | None = None,
         device: str = "auto",
         **options: Unpack[CLIPKeywords],
     ) -> None:
         given = CLIPFields(model=model, prompt=prompt, **options)
         super().__init__(given, device)
-        goal = self._embed("prompt", prompt)
-        self._head = GoalBaseline.from_embeddings(
-            goal, None if given.baseline is None else self._embed("baseline", given.baseline), given.alpha
-        )
+        if given.goal_images == TASK_GOALS:
+            raise ValueError(
+                f"`goal_images`={TASK_GOALS!r} is for environments of registered tasks whose goals are known. Pass "
+                "files of pictures, or uint8 arrays."
+            )
+        texts = self._texts("prompt", prompt)
+        goal = _mean([*texts, *self._pictures(given.goal_images)])
+        baseline = [*self._texts("baseline", given.baseline), *self._pictures(given.baseline_images)]
+        self._head = GoalBaseline.from_embeddings(goal, _mean(baseline) if baseline else None, given.alpha)
         self.feature_size = len(goal)
-        if self.model.name == "tiny" and not tiny.in_domain(goal):
+        if self.model.name == "tiny" and len(texts) and not tiny.in_domain(_mean([*texts])):
             warnings.warn(tiny.OUT_OF_DOMAIN.format(prompt=prompt), stacklevel=2)
 
     @property
@@ -123,9 +129,9 @@ class CLIPReward(FrameEncoder):
         """From unit vectors, float32 (B, D) or (B, 1, D), to rewards, float32 (B,)."""
         return self._head
 
-    def _embed(self, parameter: str, prompt: Prompt) -> torch.Tensor:
-        """The embedding of a text, or the normalised mean of several: a unit vector, float32 (D,)."""
-        texts = [prompt] if isinstance(prompt, str) else list(prompt)
+    def _texts(self, parameter: str, prompt: Prompt | None) -> Sequence[torch.Tensor]:
+        """The embeddings of texts, unit vectors, float32 (D,) each."""
+        texts = [prompt] if isinstance(prompt, str) else list(prompt or ())
         for text in texts:
             tokens, limit = self.model.count_tokens(text), self.model.context_length
             if tokens > limit:
@@ -133,4 +139,13 @@ class CLIPReward(FrameEncoder):
                     f"`{parameter}` must have at most {limit} tokens for {self.model.name!r}. "
                     f"Received {tokens} tokens: {short_repr(truncate(text, 60))}. Shorten it."
                 )
-        return F.normalize(self.model.encode_text(texts).mean(0), dim=0)
+        return list(self.model.encode_text(texts)) if texts else []
+
+    def _pictures(self, pictures: Any) -> Sequence[torch.Tensor]:
+        """The embeddings of `Picture`s, unit vectors, float32 (D,) each."""
+        return [F.normalize(self.encode(picture.frame[None])[0], dim=0) for picture in pictures or ()]
+
+
+def _mean(embeddings: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The normalised mean of unit vectors: float32 (D,)."""
+    return F.normalize(torch.stack(list(embeddings)).mean(0), dim=0)

@@ -177,6 +177,12 @@ class OwnReward(ByValue, RewardSpec):
             return self
         return OwnReward(self.specification.with_model(model), self._kwargs)
 
+    def with_goal_images(self, draw: Callable[[], Any]) -> RewardSpec:
+        """See `RewardSpec`."""
+        if not isinstance(self.specification, RewardSpec):
+            return self
+        return OwnReward(self.specification.with_goal_images(draw), self._kwargs)
+
     def build(self, device: str = "auto") -> RewardModel:
         """Return the reward model; see `ImportedReward.build`."""
         return _make_model(self.specification, self._kwargs, device, "reward")

@@ -1,6 +1,6 @@
 """`RewardSpec`, the base class of specifications: rewards as values. Imports no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from vlmrm_gym.rewards.model import RewardModel
@@ -38,6 +38,10 @@ class RewardSpec:
 
     def with_model(self, model: str) -> Self:
         """Return this specification with a vision-language model, if it is of one and names none."""
+        return self
+
+    def with_goal_images(self, draw: Callable[[], Any]) -> Self:
+        """Return this specification with pictures of the task's goal, which `draw` makes, where it asks for them."""
         return self
 
     def build(self, device: str = "auto") -> RewardModel:

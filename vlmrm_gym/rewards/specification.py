@@ -5,14 +5,14 @@ Imports no torch.
 
 import difflib
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, TypeGuard, cast
 from urllib.parse import urlsplit
 
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.rewards.clip import CLIP, CLIPFields, Prompt
+from vlmrm_gym.rewards.clip import CLIP, TASK_GOALS, CLIPFields, Prompt
 from vlmrm_gym.rewards.endpoint.settings import SAMPLING
 from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.learned import Preference
@@ -55,6 +55,31 @@ def names_server(kind: object, values: Mapping[str, Any]) -> bool:
     return kind == "endpoint" and (elsewhere or spends)
 
 
+PICTURES = ("goal_images", "baseline_images")
+"""The fields of rewards that are files of pictures, or pictures as data URIs."""
+
+
+def map_files(values: Any, change: Callable[[str], str], names: Collection[str] = PICTURES) -> Any:
+    """Change the files in the mapping form of a reward, and of those that it is made of: the fields of these names."""
+    if isinstance(values, Mapping):
+        return {
+            name: _map_texts(value, change) if name in names else map_files(value, change, names)
+            for name, value in values.items()
+        }
+    return [map_files(one, change, names) for one in values] if isinstance(values, list | tuple) else values
+
+
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, list | tuple):
+        return [_map_texts(one, change) for one in value]
+    return change(value) if isinstance(value, str) and value != TASK_GOALS else value
+
+
+def is_file(text: str) -> bool:
+    """Tell whether a picture is the path of a file, and no data URI."""
+    return not text.startswith("data:")
+
+
 def resolve_reward(
     reward: Any,
     reward_kwargs: Mapping[str, Any] | None = None,
@@ -74,8 +99,6 @@ def resolve_reward(
     if reward is None:
         if reward_kwargs:
             raise TypeError("`reward_kwargs` needs a `reward` to pass them to. Received no reward.")
-        if prompt is None:
-            raise TypeError("`prompt` must be a text or a list of texts. Received None. Say what the agent should do.")
         return CLIP(prompt=prompt, **options)
     given = [name for name, value in {"prompt": prompt, **options}.items() if value is not None]
     if given:

@@ -189,6 +189,11 @@ class StateView:
         """Draw states (B, ...) at the environment's own size, views side by side: uint8 (B, H, V * W, 3)."""
         return side_by_side(self._renderer.render(states, changes))
 
+    def draw_views(self, states: NDArray[Any]) -> NDArray[np.uint8]:
+        """Draw states (B, ...) from each of V cameras, one after the other: uint8 (B * V, H, W, 3)."""
+        frames = self._renderer.render(states)
+        return frames.reshape(-1, *frames.shape[-3:])
+
     def close(self) -> None:
         """Free the graphics resources. The environment stays open."""
         for renderer in self._renderers:

@@ -20,7 +20,7 @@ from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import SERVER, names_code, names_server, resolve_reward
+from vlmrm_gym.rewards.specification import PICTURES, SERVER, names_code, names_server, resolve_reward
 from vlmrm_gym.scoring.options import DeviceOption
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
@@ -42,6 +42,11 @@ class RewardFlags(DeviceOption, CLIPFields):
     """what should be seen: a reward for each (none: the task's own)"""
     baseline: str | None = None
     """the scene without the goal, for all prompts; used for alpha above 0 (None: the task's own)"""
+    goal_images: Texts = ()  # pyright: ignore[reportIncompatibleVariableOverride]
+    """pictures of the goal, in place of the task's prompt, or beside each prompt that is given: files; or "task",
+    states of the task's goal"""
+    baseline_images: Texts = ()  # pyright: ignore[reportIncompatibleVariableOverride]
+    """pictures of the scene without the goal"""
     alpha: Numbers = ()  # pyright: ignore[reportIncompatibleVariableOverride]
     """strengths of the goal-baseline regularisation, from 0 to 1: a reward for each (none: 0)"""
     model: Texts = ()  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -81,8 +86,16 @@ class RewardFlags(DeviceOption, CLIPFields):
         with as_input_error(OSError, TypeError):
             return self._rewards() if self.reward else self._prompts(task)
 
+    def settings(self) -> dict[str, Any]:
+        """See `CLIPFields`; pictures are read."""
+        checks = {one.name: one.metadata["check"] for one in fields(CLIPFields) if one.name in PICTURES}
+        return {
+            **super().settings(),
+            **{name: check(name, getattr(self, name) or None) for name, check in checks.items()},
+        }
+
     def _rewards(self) -> dict[str, RewardSpec]:
-        options = {one.name: (getattr(self, one.name), one.default) for one in fields(CLIPFields)}
+        options = {one.name: (self.settings()[one.name], one.default) for one in fields(CLIPFields)}
         del options["prompt"]
         given = {name: value for name, (value, default) in options.items() if value not in (default, (default,))}
         return {_label(one): self._resolve(one, given) for one in self.reward}
@@ -99,13 +112,15 @@ class RewardFlags(DeviceOption, CLIPFields):
     def _prompts(self, task: Task | None) -> dict[str, RewardSpec]:
         if self.reward_kwargs is not None:
             raise InputError("`reward_kwargs` needs a `reward` to pass them to. Received no reward.")
-        prompts = self.prompt or (() if task is None or task.prompt is None else (task.prompt,))
         given, specs = self.settings(), {}
-        if self.baseline is None and task is not None and any(self.alpha):
+        of_task = () if task is None or task.prompt is None else (task.prompt,)
+        prompts = self.prompt or ((None,) if self.goal_images else of_task)
+        if self.baseline is None and not self.baseline_images and task is not None and any(self.alpha):
             given["baseline"] = task.baseline
         for model, prompt, alpha in product(self.model, prompts, self.alpha):
             more = [f"alpha {alpha}"] * (len(self.alpha) > 1) + [model] * (len(self.model) > 1)
-            label = f"{prompt} ({', '.join(more)})" if more else prompt
+            label = prompt or f"goal images: {', '.join(map(_label, self.goal_images))}"
+            label = f"{label} ({', '.join(more)})" if more else label
             specs[label] = specification.CLIP(**{**given, "prompt": prompt, "alpha": alpha, "model": model})
         return specs
 

@@ -128,7 +128,7 @@ class RunCallback(BaseCallback):
         progress = {**asdict(self.progress), "step": step, "checkpoint": step}
         progress["seconds"] = time.monotonic() - self._started
         progress["logged"] = {name: float(own) for name, own in self.logger.name_to_value.items() if is_number(own)}
-        state = {"counters": counters(model), "progress": progress, "config": to_yaml(self.config)}
+        state = {"counters": counters(model), "progress": progress, "config": to_yaml(self.config, self.folder.path)}
         writers: dict[str, Callable[[Path], object]] = {
             "model.zip": partial(_save, model.save),
             "state.json": lambda path: path.write_text(json.dumps(state)),

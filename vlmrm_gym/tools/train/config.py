@@ -55,6 +55,11 @@ class RewardConfig(FileOptions, CLIPFields, Section):
     """the goal: a text or a list of texts (None: the task's)"""
     baseline: Texts | None = None
     """the scene without the goal: a text or a list of texts; required for alpha above 0 (None: the task's)"""
+    goal_images: Texts | None = None
+    """pictures of the goal, in place of the task's prompt, or beside a prompt that is given: files, which are relative
+    to a configuration file that names them; or "task": states of the task's goal"""
+    baseline_images: Texts | None = None
+    """pictures of the scene without the goal"""
     textured: Flag = True
     """humanoids and mountain car: photo-like scenes, or Gymnasium's"""
     cache_dir: str | None = None
@@ -249,9 +254,11 @@ class Config(Section):
         reward, task = self.reward, self.task
         if task is None or (reward.is_own and reward.name != "preference"):
             return reward
-        if reward.prompt is None and task.prompt is not None and "prompt" not in (reward.kwargs or {}):
+        is_shown = reward.goal_images is not None
+        if reward.prompt is None and task.prompt is not None and "prompt" not in (reward.kwargs or {}) and not is_shown:
             reward = replace(reward, prompt=[task.prompt])
-        if reward.baseline is None and reward.alpha > 0 and not reward.is_own and task.baseline is not None:
+        has_baseline = reward.baseline is not None or reward.baseline_images is not None
+        if not has_baseline and reward.alpha > 0 and not reward.is_own and task.baseline is not None:
             reward = replace(reward, baseline=[task.baseline])
         return reward
 

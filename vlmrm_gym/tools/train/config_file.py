@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.untrusted import read_text
 from vlmrm_gym._util.validation import short_repr, truncate
+from vlmrm_gym.rewards.specification import is_file, map_files
 from vlmrm_gym.tools.train.config import Config, nest_options
 from vlmrm_gym.tools.train.config_types import ALIASES, REMOVED
 from vlmrm_gym.tools.yaml_values import MAX_BYTES, ConfigDumper, read_yaml
@@ -104,11 +105,11 @@ def read_config_file(path: Path) -> ConfigFile:
         text = read_text(path, MAX_BYTES)
     except InputError as error:
         raise ConfigError([Problem((), str(error))], str(path)) from None
-    return read_config(text, str(path))
+    return read_config(text, str(path), path.parent)
 
 
-def read_config(text: str, name: str) -> ConfigFile:
-    """Read the text of a file of that name, as `read_config_file`."""
+def read_config(text: str, name: str, folder: Path = Path()) -> ConfigFile:
+    """Read the text of a file of that name, as `read_config_file`. Pictures in it are relative to the folder."""
     try:
         node, loaded = read_yaml(text)
     except ValueError as error:
@@ -118,7 +119,8 @@ def read_config(text: str, name: str) -> ConfigFile:
         raise ConfigError([Problem((), rule)], name)
     places: dict[Key, tuple[int, str]] = {}
     twice = tuple(_find_places(node, (), (), places))
-    config, wrong = validate(_own_keys(loaded or {}))
+    values = map_files(_own_keys(loaded or {}), lambda one: str(folder / one) if is_file(one) else one)
+    config, wrong = validate(values)
     return ConfigFile(name, config, (*twice, *wrong), places)
 
 
@@ -190,9 +192,13 @@ def as_values(config: Config) -> dict[str, Any]:
     return values
 
 
-def to_yaml(config: Config) -> str:
-    """A configuration as the text of a file."""
-    return yaml.dump(as_values(config), Dumper=ConfigDumper, sort_keys=False, allow_unicode=True)
+def to_yaml(config: Config, folder: Path = Path()) -> str:
+    """A configuration as the text of a file in a folder."""
+
+    def relative(one: str) -> str:
+        return Path(one).relative_to(folder).as_posix() if Path(one).is_relative_to(folder) else one
+
+    return yaml.dump(map_files(as_values(config), relative), Dumper=ConfigDumper, sort_keys=False, allow_unicode=True)
 
 
 def _own_keys(values: Mapping[Any, Any], section: str = "") -> dict[str, Any]:

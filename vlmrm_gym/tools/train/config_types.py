@@ -33,8 +33,9 @@ ALIASES: Mapping[str, str] = {
 }
 """Words of the published format in `reward`, and of Python, in files and flags, and the keys here."""
 
+_SHORT = ("prompt", "goal_images", "baseline", "baseline_images", "alpha", "model", "camera", "labeler")
 FLAGS: Mapping[str, str] = {
-    **{name: f"reward.{name}" for name in ("prompt", "baseline", "alpha", "model", "camera", "labeler")},
+    **{name: f"reward.{name}" for name in _SHORT},
     "reward": "reward.name",
     "reward_kwargs": "reward.kwargs",
     **{f"reward.{word}": f"reward.{name}" for word, name in ALIASES.items()},

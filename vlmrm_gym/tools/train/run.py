@@ -6,7 +6,7 @@ import math
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from vlmrm_gym._util.files import atomic_write, atomic_write_text
 from vlmrm_gym._util.system import read_versions
 from vlmrm_gym._util.validation import fields_without_effect, short_repr
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
+from vlmrm_gym.rewards.pictures import as_pictures
+from vlmrm_gym.rewards.specification import map_files
 from vlmrm_gym.scoring.options import FileOptions
 from vlmrm_gym.tools.train.algorithms import (
     ALGORITHMS,
@@ -63,8 +65,9 @@ def start(config: Config, folder: RunFolder) -> None:
         folder.create()
         with folder.locked(), ExitStack() as running:
             try:
+                config = _with_own_pictures(config, folder)
                 learning = _make_learning(config, folder, envs, running)
-                atomic_write_text(folder.config_file, to_yaml(config))
+                atomic_write_text(folder.config_file, to_yaml(config, folder.path))
                 specification = find_specification(config)
                 for name, text in ({} if specification is None else specification.files).items():
                     (folder.path / name).write_text(text, encoding="utf-8")
@@ -85,7 +88,7 @@ def resume(config: Config, folder: RunFolder) -> None:
         checkpoint = folder.newest_checkpoint()
         state = None if checkpoint is None else json.loads((checkpoint / "state.json").read_text())
         if state is not None:
-            _check_same(read_config(state["config"], "its configuration").config, config, folder)
+            _check_same(read_config(state["config"], "its configuration", folder.path).config, config, folder)
         envs, model = _make(config, checkpoint)
         running.callback(envs.close)
         learning = _make_learning(config, folder, envs, running)
@@ -94,9 +97,22 @@ def resume(config: Config, folder: RunFolder) -> None:
                 learning.restore(checkpoint / "preferences.zip", model)
             vars(model).update(state["counters"])
         running.enter_context(_tracked(config, folder))
-        atomic_write_text(folder.config_file, to_yaml(config))
+        atomic_write_text(folder.config_file, to_yaml(config, folder.path))
         folder.rewind(checkpoint)
         _learn(config, folder, envs, model, learning, None if state is None else Progress(**state["progress"]))
+
+
+def _with_own_pictures(config: Config, folder: RunFolder) -> Config:
+    """The configuration with pictures in the run's folder, in place of those that it names."""
+
+    def keep(one: str) -> str:
+        (picture,) = as_pictures("goal_images", one)
+        path = folder.path / "pictures" / f"{picture.digest}.png"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(picture.content)
+        return str(path)
+
+    return replace(config, reward=replace(config.reward, **map_files(vars(config.reward), keep)))
 
 
 def _make_learning(config: Config, folder: RunFolder, envs: ResumableVecEnv, running: ExitStack) -> Learning | None:
