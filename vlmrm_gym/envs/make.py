@@ -22,7 +22,7 @@ from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.validation import check_autoreset_mode, check_positive_integer, short_repr
 from vlmrm_gym.envs.vector import VLMRewardVectorEnv
 from vlmrm_gym.envs.wrapper import VLMReward
-from vlmrm_gym.rewards.clip import TASK_GOALS, Prompt
+from vlmrm_gym.rewards.clip import TASK_GOALS, Prompt, asks_for_task_goals
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import recorded, resolve_reward
 from vlmrm_gym.states import Quality, StateView
@@ -278,8 +278,7 @@ def _with_goal_images(task: Task, kwargs: dict[str, Any], env_kwargs: Mapping[st
     reward = kwargs.get("reward")
     if isinstance(reward, RewardSpec | Mapping):
         return {**kwargs, "reward": resolve_reward(reward).with_goal_images(draw)}
-    is_asked = isinstance(given := kwargs.get("goal_images"), str) and given == TASK_GOALS
-    return {**kwargs, "goal_images": draw()} if is_asked else kwargs
+    return {**kwargs, "goal_images": draw()} if asks_for_task_goals(kwargs.get("goal_images")) else kwargs
 
 
 def _drop_task_prompts(task: Task, prompt: Prompt | None, kwargs: dict[str, Any]) -> Prompt | None:

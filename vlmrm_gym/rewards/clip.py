@@ -149,9 +149,13 @@ class EncoderFields:
         return self if self.model is not None else replace(self, model=announced(model))
 
 
+def asks_for_task_goals(value: Any) -> bool:
+    """Tell whether `goal_images` are states of the task's goal: also in a list, as flags and files have it."""
+    return isinstance(value, str | list | tuple) and value in (TASK_GOALS, [TASK_GOALS], (TASK_GOALS,))
+
+
 def _goal_images(name: str, value: Any) -> Images:
-    is_of_task = isinstance(value, str | list | tuple) and value in (TASK_GOALS, [TASK_GOALS], (TASK_GOALS,))
-    return TASK_GOALS if is_of_task else as_pictures(name, value)
+    return TASK_GOALS if asks_for_task_goals(value) else as_pictures(name, value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,7 +115,7 @@ def _read(name: str, source: Any, received: str) -> Picture:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # there is a lower limit below
             with Image.open(source, formats=_FORMATS) as image:
                 _check_size(name, image.size, received)
-                frames = getattr(image, "n_frames", 1)
+                frames = image.n_frames if hasattr(image, "n_frames") else 1
                 if frames > 1 and image.format != "MPO":  # of a phone: a photo, and a preview of it
                     rule = f"`{name}` must be still pictures. Received {received}, an animation of {frames} frames"
                     raise ValueError(f"{rule}. Save one of them.")
