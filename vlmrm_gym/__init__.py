@@ -20,7 +20,20 @@ if TYPE_CHECKING:
     from vlmrm_gym.envs.vector import VLMRewardVectorEnv
     from vlmrm_gym.envs.wrapper import VLMReward
     from vlmrm_gym.learning import EndpointLabeler, GroundTruthLabeler, HumanLabeler, PreferenceLearner
-    from vlmrm_gym.rewards import CLIP, CLIPReward, Endpoint, Preference, Program, RewardModel, RewardSpec, SequenceHead
+    from vlmrm_gym.rewards import (
+        CLIP,
+        CLIPReward,
+        Endpoint,
+        Preference,
+        Program,
+        Progress,
+        RewardModel,
+        RewardSpec,
+        SequenceHead,
+        Success,
+        Sum,
+        TaskReward,
+    )
     from vlmrm_gym.states import CaptureState
 
 __all__ = [
@@ -37,10 +50,14 @@ __all__ = [
     "Preference",
     "PreferenceLearner",
     "Program",
+    "Progress",
     "ReplayBuffer",
     "RewardModel",
     "RewardSpec",
     "SequenceHead",
+    "Success",
+    "Sum",
+    "TaskReward",
     "Trajectory",
     "VLMReward",
     "VLMRewardVectorEnv",
@@ -61,7 +78,20 @@ _LAZY = {
     "envs.vector": ("VLMRewardVectorEnv",),
     "envs.wrapper": ("VLMReward",),
     "learning": ("EndpointLabeler", "GroundTruthLabeler", "HumanLabeler", "PreferenceLearner"),
-    "rewards": ("CLIP", "CLIPReward", "Endpoint", "Preference", "Program", "RewardModel", "RewardSpec", "SequenceHead"),
+    "rewards": (
+        "CLIP",
+        "CLIPReward",
+        "Endpoint",
+        "Preference",
+        "Program",
+        "Progress",
+        "RewardModel",
+        "RewardSpec",
+        "SequenceHead",
+        "Success",
+        "Sum",
+        "TaskReward",
+    ),
     "states": ("CaptureState",),
 }
 """Public names by the module that has them."""

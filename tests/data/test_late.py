@@ -39,15 +39,24 @@ def test_all_columns_are_read_and_joined():
         ("vlm_scored", np.array([True, False, True])),
         ("vlm_features", np.arange(6, dtype=np.float32).reshape(3, 1, 2)),
         ("vlm_task_rewards", np.array([0.1, 0.2, 0.3], dtype=np.float32)),
+        ("vlm_terms", np.array([4.0, 5.0, 6.0], dtype=np.float32)),
+        ("vlm_success", np.array([False, True, False])),
     ):
         infos[key] = rows.copy()
         infos[key][0] = value
+    infos["vlm_terms"][0] = {"clip": infos["vlm_terms"][0]}
     (late,) = read_late(infos)
     assert (late.scored.tolist(), late.versions.tolist()) == ([True, False, True], [4, 4, 4])
-    cut = [Late._make([0, 5 + k, *(column[k : k + 1] for column in late[2:])]) for k in range(3)]
+    *columns, terms, success = late[2:]
+    cut = [
+        Late._make([0, 5 + k, *(column[rows] for column in columns), {"clip": terms["clip"][rows]}, success[rows]])
+        for k in range(3)
+        for rows in [slice(k, k + 1)]
+    ]
     for again in (join_late(cut), *read_late([late.as_info(), {}])):
         assert again[:2] == late[:2]
-        for column, expected in zip(again[2:], late[2:], strict=True):
+        pairs = zip((*again[2:-2], again.terms["clip"], again.success), (*columns, terms["clip"], success), strict=True)
+        for column, expected in pairs:
             np.testing.assert_array_equal(column, expected)
             assert column.dtype == expected.dtype
 

@@ -8,6 +8,8 @@ ONE_OF = "must be one of"
 TIMEOUTS = "must be a mapping of 'load', 'draw', 'encode', 'schedule' to seconds above 0 or None. Received 0 for"
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "prompt": (3, TypeError, "must be a text or a list of texts. Received 3"),
+    "goal_images": (3, TypeError, "must be files of pictures, or uint8 arrays (H, W, 3). Received 3"),
+    "baseline_images": ([], ValueError, "must be from 1 to 1,000 pictures. Received 0"),
     "baseline": (TASK_PROMPT, ValueError, "must differ from `prompt`. Received"),
     "alpha": (2.0, ValueError, "must be a number from 0 to 1. Received 2.0"),
     "model": (3, TypeError, 'must be a string, such as "tiny". Received 3'),

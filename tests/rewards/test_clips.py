@@ -52,7 +52,7 @@ def expected_clip(length, stride, t):
 )
 def test_clips_are_those_of_the_definition_however_an_episode_is_cut(length, stride, parts, data):
     """Parts of an episode have the clips that the whole one has, also sliced and concatenated with others."""
-    clips, made, t = EpisodeClips(ClipShape(length, stride)), [], 0
+    clips, made, t = EpisodeClips([ClipShape(length, stride)]), [], 0
     for count in parts:
         rows = np.arange(t, t + count, dtype=np.float64)[:, None]
         made.append(clips.extend(States(rows)))

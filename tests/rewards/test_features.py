@@ -8,7 +8,8 @@ from counting_env import take
 from reward_models import TwoFeatures
 
 from vlmrm_gym.rewards.clip_model import GoalBaseline
-from vlmrm_gym.rewards.heads import CombineViews, CurrentHead, ViewsHead, apply_head
+from vlmrm_gym.rewards.current_head import CurrentHead, apply_head
+from vlmrm_gym.rewards.heads import CombineViews, ViewsHead
 from vlmrm_gym.scoring.state_encoder import StateEncoder
 from vlmrm_gym.states import States
 from vlmrm_gym.tasks.humanoid_body import plain_model

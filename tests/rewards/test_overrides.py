@@ -89,7 +89,9 @@ BY_NAME = {
     "getattr(specification, one.name)",  # fields of dataclasses
     "getattr(spec, one.name)",
     "getattr(instance, one.name)",
+    "getattr(reward, one.name)",
     "getattr(chunk, name)",
+    "hasattr(image, 'n_frames')",  # of Pillow
     "getattr(info, name)",
 }
 

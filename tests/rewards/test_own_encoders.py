@@ -7,7 +7,7 @@ from counting_env import Counting
 from reward_models import PixelReward
 
 import vlmrm_gym
-from vlmrm_gym.rewards.heads import apply_head
+from vlmrm_gym.rewards.current_head import apply_head
 from vlmrm_gym.rewards.model import encode_frames
 
 

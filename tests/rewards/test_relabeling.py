@@ -16,7 +16,7 @@ from stable_baselines3 import DQN, PPO
 from vlmrm_gym.data import store
 from vlmrm_gym.data.replay import ReplayBuffer
 from vlmrm_gym.data.statistics import EpisodeStatistics
-from vlmrm_gym.rewards.heads import CurrentHead
+from vlmrm_gym.rewards.current_head import CurrentHead
 from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv
 from vlmrm_gym.sb3 import replay_buffer as sb3_replay_buffer
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from vlmrm_gym.data.late import Late
 from vlmrm_gym.data.store import TransitionStore
-from vlmrm_gym.rewards.heads import CurrentHead
+from vlmrm_gym.rewards.current_head import CurrentHead
 
 
 def late(versions, number=1.0, reward=None):

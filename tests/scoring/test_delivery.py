@@ -170,8 +170,8 @@ def test_nothing_but_features_leaves_a_worker_and_frames_are_drawn_in_this_proce
 
 def pend(*parts, **clip):
     """The states of one environment, in parts of so many steps, which end an episode or do not."""
-    rules = {"max_bytes": 2**20, "chunk_size": 100, "sparse": SparseScoring(1), "clip": ClipShape(**clip)}
-    books = EnvironmentBooks(0, BookRules(**rules, ordered=False, keep_features=False, log=None))
+    rules = {"max_bytes": 2**20, "chunk_size": 100, "sparse": SparseScoring(1), "clips": [ClipShape(**clip)]}
+    books = EnvironmentBooks(0, BookRules(**rules, sees_first=False, ordered=False, keep_features=False, log=None))
     numbers = itertools.count()
     for count, ends in parts:
         for _ in range(count):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.validation import as_array, check_autoreset_mode, find_metadata, short_repr
@@ -48,6 +49,8 @@ class VectorSteps:
         self._parameter, self._env, self._num_envs = parameter, env, env.num_envs
         self._ended: Mask = np.zeros(self._num_envs, dtype=np.bool_)
         """Where an episode has ended, and the environment has not been reset; nowhere under same-step autoreset."""
+        self._ended_here: Mask = np.zeros(self._num_envs, dtype=np.bool_)
+        """Where `end` has ended it, which the environment does not know."""
 
     def reset(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any], Mask]:
         """Reset all environments, or those of `options["reset_mask"]`, bool (num_envs,).
@@ -58,7 +61,7 @@ class VectorSteps:
         mask = np.full(self._num_envs, True) if mask is None else as_flags("`reset_mask`", mask, self._num_envs)
         observations, infos = self._env.reset(seed=seed, options=options)
         self._check_infos(infos)
-        self._ended[mask] = False
+        self._ended[mask] = self._ended_here[mask] = False
         return copy.deepcopy(observations), infos, mask
 
     def step(self, actions: Any) -> Step:
@@ -71,6 +74,10 @@ class VectorSteps:
         observations, rewards, terminations, truncations, infos = self._env.step(actions)
         self._check_infos(infos)
         stepped = ~self._ended
+        if (mask := self._ended_here.copy()).any():  # it has stepped them once more
+            observations, begun, _ = self.reset(None, {"reset_mask": mask})
+            terminations, truncations = (np.where(mask, False, one) for one in (terminations, truncations))
+            infos = _merge(_only(infos, ~mask), begun)
         step = Step(
             copy.deepcopy(observations),
             np.where(stepped, as_rewards(f"`rewards` of {self._env}", rewards, self._num_envs), 0.0),
@@ -89,6 +96,25 @@ class VectorSteps:
             self._ended = step.ends
         return step
 
+    def end(self, step: Step, mask: Mask) -> tuple[Step, Mask]:
+        """End the episodes of environments in a mask, which have just stepped, as if they had terminated themselves.
+
+        They are reset when the mode says. Returns the step, and which environments this call has reset.
+        """
+        new, terminations = mask & ~step.ends, step.terminations | mask
+        if self.mode != AutoresetMode.SAME_STEP or not new.any():
+            self._ended = self._ended | new
+            if self.mode == AutoresetMode.NEXT_STEP:
+                self._ended_here = new
+            return step._replace(terminations=terminations), np.zeros_like(mask)
+        observations, begun, _ = self.reset(None, {"reset_mask": new})
+        last = np.empty(self._num_envs, dtype=object)
+        for i, observation in enumerate(iterate(self._env.observation_space, step.observations)):
+            last[i] = copy.deepcopy(observation)
+        ended = {"final_obs": last, "_final_obs": new, "final_info": _only(step.infos, new), "_final_info": new}
+        infos = _merge(_merge(_only(step.infos, ~new), begun), ended)
+        return step._replace(observations=observations, terminations=terminations, infos=infos), new
+
     def _check_infos(self, infos: object) -> None:
         if not isinstance(infos, dict):
             raise TypeError(
@@ -101,6 +127,31 @@ class VectorSteps:
             f"`{self._parameter}` must reset its environments when its `autoreset_mode` says, {self.mode.value!r}. "
             f'Received {received}, from {self._env}. Correct `metadata["autoreset_mode"]`, or what was passed for it.'
         )
+
+
+def _only(infos: Mapping[str, Any], mask: Mask) -> dict[str, Any]:
+    """The infos of environments in a mask. An entry without a mask of its own is of all."""
+    return {
+        key: value & mask if key.startswith("_") else _only(value, mask) if isinstance(value, Mapping) else value
+        for key, value in infos.items()
+    }
+
+
+def _merge(infos: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Put together the infos of environments and those of others."""
+    merged = dict(infos)
+    for key, value in others.items():
+        if key not in infos:
+            merged[key] = value
+        elif isinstance(value, Mapping):
+            merged[key] = _merge(infos[key], value)
+        elif key.startswith("_"):
+            merged[key] = infos[key] | value
+        else:
+            merged[key] = np.array(infos[key], dtype=np.result_type(infos[key], value))
+            rows = others.get(f"_{key}", slice(None))
+            merged[key][rows] = value[rows]
+    return merged
 
 
 def find_autoreset_mode(

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _KEYS = ("vlm_rewards", "vlm_scored", "vlm_features", "vlm_task_rewards", "vlm_reward_version")
+_KEYS += ("vlm_terms", "vlm_success")
 """The entries of infos that belong to late transitions, in the order of the fields of `Late` from `rewards` on."""
 
 
@@ -28,6 +29,10 @@ class Late(NamedTuple):
     """float32 (T,), the part of the rewards that is the environment's own, times its weight."""
     versions: NDArray[np.int64] | None = None
     """int64 (T,), the version of the head that made each reward."""
+    terms: Mapping[str, NDArray[np.float32]] | None = None
+    """float32 (T,) by name: the score of each term of a sum, without its weight. None for other rewards."""
+    success: NDArray[np.bool_] | None = None
+    """bool (T,): whether a `Success` holds. None without one."""
 
     @property
     def stop(self) -> int:
@@ -77,11 +82,17 @@ def read_late(infos: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[La
 def join_late(parts: Sequence[Late]) -> Late:
     """Join the late rewards of one environment, each of which begin where the ones before stop."""
     columns = zip(*(late[2:] for late in parts), strict=True)
-    return Late._make([*parts[0][:2], *(None if column[0] is None else np.concatenate(column) for column in columns)])
+    return Late._make([*parts[0][:2], *map(_join, columns)])
+
+
+def _join(column: Sequence[Any]) -> Any:
+    if isinstance(column[0], Mapping):
+        return {name: np.concatenate([part[name] for part in column]) for name in column[0]}
+    return None if column[0] is None else np.concatenate(column)
 
 
 def _read(env: int, info: Mapping[str, Any]) -> Late:
-    rewards, scored, features, task_rewards, version = (info.get(key) for key in _KEYS)
+    rewards, scored, features, task_rewards, version, terms, success = (info.get(key) for key in _KEYS)
     rewards = np.asarray(rewards, dtype=np.float32)
     return Late(
         env,
@@ -91,4 +102,6 @@ def _read(env: int, info: Mapping[str, Any]) -> Late:
         features,
         task_rewards,
         None if version is None else np.broadcast_to(version, rewards.shape),  # one number where they arrive together
+        terms,
+        success,
     )

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.system import available_memory
 from vlmrm_gym._util.validation import check_choice, short_repr
 from vlmrm_gym.data.late import Late
-from vlmrm_gym.rewards.heads import CurrentHead, SequenceHead, apply_head, check_head
+from vlmrm_gym.rewards.current_head import CurrentHead, apply_head, check_head
+from vlmrm_gym.rewards.heads import SequenceHead
 from vlmrm_gym.rewards.model import Head
 
 FeaturesDtype = Literal["float32", "float16"]

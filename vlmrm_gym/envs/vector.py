@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.steps import VectorSteps
 from vlmrm_gym._util.validation import SCORED_KEY, check_autoreset_mode, check_unscored, weigh_task_rewards
-from vlmrm_gym.infos import read_success
+from vlmrm_gym.infos import FIRST_STATE_KEY, read_success
 from vlmrm_gym.rewards.clip import Prompt
-from vlmrm_gym.rewards.heads import CombineViews, CurrentHead
+from vlmrm_gym.rewards.current_head import CurrentHead
+from vlmrm_gym.rewards.heads import CombineViews, is_missing
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.scoring import make_scoring_queue
@@ -110,7 +111,7 @@ class VLMRewardVectorEnv(VectorWrapper):
             weakref.finalize(self, queue.close)
             with close_on_error([queue]):
                 queue.info.check_fits(self._capture.time_limit, options.score_every)
-                if queue.head is None and not options.return_features:
+                if is_missing(queue.head) and not options.return_features:
                     raise ValueError(NO_HEAD)
             self.feature_shape = queue.info.feature_shape if options.return_features else None
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
@@ -123,7 +124,10 @@ class VLMRewardVectorEnv(VectorWrapper):
                 keep_features=options.return_features,
                 log=options.episode_log,
                 score_every=options.score_every,
+                task_reward_weight=options.task_reward_weight,
             )
+            if self._delivery.sees_first:
+                self._capture.capture_first()
             self._capture.attach()  # last: an exception above leaves the environments unchanged
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -137,7 +141,7 @@ class VLMRewardVectorEnv(VectorWrapper):
         observations, infos, mask = self._steps.reset(seed, options)
         self._capture.reset(mask)
         self._delivery.reset(mask)
-        infos = {**infos, **self._delivery.finished_episodes()}
+        infos = {**self._begin_episodes(mask, infos), **self._delivery.finished_episodes()}
         self._needs_reset = needs_reset
         return observations, infos
 
@@ -168,15 +172,30 @@ class VLMRewardVectorEnv(VectorWrapper):
             infos |= {"success": success == 1, "_success": ~np.isnan(success)}
         offsets = weigh_task_rewards(self._weight, step.rewards)
         late = self._delivery.append(states, step.stepped, step.ends, offsets, infos)
+        step, begun = step._replace(infos=infos), ~step.stepped
         rewards = np.where(step.stepped, np.nan, 0.0)
-        if self.defers_rewards:
-            late |= self._delivery.finished_episodes()
-        else:
+        if not self.defers_rewards:
             scored = self._delivery.score_now()
             rewards[list(scored)] = [of_env.rewards[-1] for of_env in scored.values()]
             late |= self._delivery.as_infos(scored)
+            ends = np.zeros(self.num_envs, dtype=np.bool_)
+            ends[list(scored)] = [of_env.terminates for of_env in scored.values()]
+            self._delivery.end_episodes(ends & ~step.ends)
+            step, reset = self._steps.end(step, ends)
+            self._capture.reset(reset)
+        if self._steps.mode == AutoresetMode.SAME_STEP:
+            begun = step.ends
+        infos = self._begin_episodes(begun, step.infos)
+        if self.defers_rewards:
+            late |= self._delivery.finished_episodes()
         self._needs_reset = False
         return step.observations, rewards, step.terminations, step.truncations, infos | late
+
+    def _begin_episodes(self, mask: NDArray[np.bool_], infos: dict[str, Any]) -> dict[str, Any]:
+        """Take the states of environments in a mask, which have been reset, if they are needed. Returns the infos."""
+        if self._delivery.sees_first and mask.any():
+            self._delivery.begin(self._capture.first_states(mask, infos), mask)
+        return {key: value for key, value in infos.items() if key.removeprefix("_") != FIRST_STATE_KEY}
 
     def flush(self) -> dict[str, Any]:
         """Score all pending states, those of unfinished episodes too, and wait: as learners on parts of episodes need.

@@ -18,7 +18,7 @@ from vlmrm_gym._util.validation import (
     weigh_task_rewards,
 )
 from vlmrm_gym.rewards.clip import Prompt
-from vlmrm_gym.rewards.heads import CombineViews
+from vlmrm_gym.rewards.heads import CombineViews, is_missing
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.own import OwnReward
 from vlmrm_gym.rewards.sources import default_model
@@ -83,7 +83,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         combine = None if options.combine_views is None else CombineViews(options.combine_views, view.num_views)
         encoder = build_encoder(specification.build, view.num_views, str(resolve_device(options.device)))
         with close_on_error([encoder]):
-            if (head := encoder.info.make_head(combine)) is None:
+            if is_missing(head := encoder.info.make_head(combine)):
                 raise ValueError(NO_HEAD)
             encoder.info.check_fits(find_time_limit(env))
             scorer = DirectScorer(encoder, view.make_renderer(encoder.info.render_size))
@@ -106,6 +106,9 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         observation, info = self.env.reset(seed=seed, options=options)
         self._view.reset()
         self._delivery.reset(_ALL)
+        if self._delivery.sees_first:
+            state, change = self._view.capture()
+            self._delivery.begin(States(state[None], [change]), _ALL)
         self._needs_reset = False
         return observation, info
 
@@ -125,9 +128,16 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         ends = np.array([bool(terminated or truncated)])
         offsets = weigh_task_rewards(self._task_reward_weight, np.array([task_reward]))
         self._delivery.append(States(state[None], [change]), _ALL, ends, offsets, {})
-        reward = float(self._delivery.score_now()[0].rewards[-1])
+        scored = self._delivery.score_now()[0]
+        info = {**info, "task_reward": task_reward}
+        for key, value in scored.reported(self._task_reward_weight).items():
+            is_terms = isinstance(value, dict)
+            info[key] = {name: float(one[-1]) for name, one in value.items()} if is_terms else bool(value[-1])
+        if scored.terminates and not terminated:
+            terminated = True
+            self._delivery.end_episodes(_ALL)
         self._needs_reset = False
-        return observation, reward, terminated, truncated, {**info, "task_reward": task_reward}
+        return observation, float(scored.rewards[-1]), terminated, truncated, info
 
     def compute_reward(self, *args: Any, **kwargs: Any) -> float:
         """Refuse to compute rewards from goals, as hindsight experience replay asks environments with goals to.

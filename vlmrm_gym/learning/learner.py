@@ -31,7 +31,8 @@ from vlmrm_gym.learning.pairs import (
     grade_differences,
     grade_of_task,
 )
-from vlmrm_gym.rewards.heads import CurrentHead
+from vlmrm_gym.rewards.combination import find_rewards
+from vlmrm_gym.rewards.current_head import CurrentHead
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.preference_model import PreferenceHead
 from vlmrm_gym.states.states import States
@@ -63,7 +64,7 @@ class PreferenceLearner:
     The caller of `run_round` relabels the replay buffer afterwards: `buffer.relabel(envs.head)`.
 
     Args:
-        envs: Vector environments with a `Preference` that is yet to be learned.
+        envs: Vector environments with a `Preference` that is yet to be learned, alone or in a sum.
         labeler: Answers pairs; as for `resolve_labeler`.
         segment_length: States of a segment, T, whose rewards add up.
         sampling: How pairs are chosen: "uniform", or "disagreement": of many candidates those about which the networks
@@ -102,7 +103,8 @@ class PreferenceLearner:
         seed: int = 0,
     ) -> None:
         featured = find_featured(envs)
-        if featured is None or not isinstance(featured.reward, Preference) or not featured.reward.learns:
+        learned = [] if featured is None else [one for one in find_rewards(featured.reward) if one.learns]
+        if featured is None or not learned or not isinstance(specification := learned[0], Preference):
             raise ValueError(
                 "`envs` must be vector environments with a reward that is yet to be learned: pass "
                 f"reward=vlmrm_gym.Preference(prompt=...) where they are made. Received {envs}."
@@ -113,7 +115,7 @@ class PreferenceLearner:
         check_integer("seed", seed, minimum=0)
         if half_life is not None:
             check_positive_integer("half_life", half_life)
-        self.labeler, self.specification = resolve_labeler(labeler), featured.reward
+        self.labeler, self.specification = resolve_labeler(labeler), specification
         self.newest: CurrentHead = featured.head
         self.log: EpisodeLog = featured.episode_log
         self.segment_length, self.fit_options = segment_length, fit or FitOptions()
@@ -135,7 +137,7 @@ class PreferenceLearner:
     @property
     def head(self) -> PreferenceHead | None:
         """The newest head; None: there is none yet."""
-        return self.newest.head  # pyright: ignore[reportReturnType]
+        return self.newest.part
 
     def run_round(self, count: int, progress: Callable[[str], None] | None = None) -> Round:
         """Ask about pairs, fit a head to all answers so far, and use it from now on if it is no worse.
@@ -185,6 +187,7 @@ class PreferenceLearner:
         pool = self.log.sample(POOL * count, length, seed=self._rng, half_life=self._half_life)
         keys = [digest_states(segment.states) for segment in pool]
         features = self._scorer.features(States.concatenate([segment.states for segment in pool]))
+        features = self.newest.part_features(features)
         features = features.reshape(len(pool), length, *features.shape[1:])
         sides = np.arange(2 * count).reshape(count, 2)
         if self._sampling == "disagreement" and self.head is not None:
@@ -290,5 +293,6 @@ class PreferenceLearner:
             raise ValueError(
                 f"{name} must be what PreferenceLearner.save wrote here: {str(error).rstrip('.')}."
             ) from error
-        self.num_rounds, self.num_questions, self.newest.version = counts
-        self.newest.head, self.comparisons, self._rng = head, comparisons, generator
+        self.num_rounds, self.num_questions, version = counts
+        self.newest.restore(head, version)
+        self.comparisons, self._rng = comparisons, generator

@@ -10,8 +10,11 @@ from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.model import RenderSize, RewardModel
 from vlmrm_gym.rewards.own import ImportedReward
 from vlmrm_gym.rewards.program.spec import Program
+from vlmrm_gym.rewards.progress import Progress
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import from_mapping, to_mapping
+from vlmrm_gym.rewards.success import Success
+from vlmrm_gym.rewards.sum import Sum, TaskReward
 
 if TYPE_CHECKING:
     from vlmrm_gym.rewards.clip_model import CLIPReward
@@ -25,10 +28,14 @@ __all__ = [
     "Preference",
     "PreferenceHead",
     "Program",
+    "Progress",
     "RenderSize",
     "RewardModel",
     "RewardSpec",
     "SequenceHead",
+    "Success",
+    "Sum",
+    "TaskReward",
     "from_mapping",
     "to_mapping",
 ]

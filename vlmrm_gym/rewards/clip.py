@@ -26,8 +26,7 @@ Images = Sequence[str | NDArray[np.uint8]] | NDArray[np.uint8] | str
 TASK_GOALS = "task"
 """The `goal_images` that are states of the task's goal, which its environment draws."""
 NO_GOAL = (
-    "`prompt` must be a text or a list of texts, or `goal_images` pictures of the goal. Received neither. Say what the "
-    "agent should do."
+    "`prompt` must be a text or a list of texts. Received None. Say what the agent should do, or show it: goal_images."
 )
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 ResizeMode = Literal["squash", "shortest", "longest"]
@@ -151,7 +150,8 @@ class EncoderFields:
 
 def asks_for_task_goals(value: Any) -> bool:
     """Tell whether `goal_images` are states of the task's goal: also in a list, as flags and files have it."""
-    return isinstance(value, str | list | tuple) and value in (TASK_GOALS, [TASK_GOALS], (TASK_GOALS,))
+    only = value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
+    return isinstance(only, str) and only == TASK_GOALS
 
 
 def _goal_images(name: str, value: Any) -> Images:

@@ -1,23 +1,20 @@
 """Heads: from features of frames, which are expensive and stay, to rewards, which are cheap and may change.
 
-Also how the rewards of a state's views make one reward. Imports torch only where a head is called.
+Also how the rewards of a state's views make one. `current_head` applies heads. Imports torch only where one is called.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vlmrm_gym._util.validation import as_array, as_float32, short_repr
-from vlmrm_gym.rewards.model import Features, RewardModel, Rewards, only_feature
+from vlmrm_gym._util.validation import as_float32, short_repr
+from vlmrm_gym.rewards.model import Features, Rewards, only_feature
 from vlmrm_gym.rewards.own import ByValue, find_callable
 
 if TYPE_CHECKING:
     import torch
-
-PIECE_BYTES = 2**22
-"""Size of the features, as float32, that a head scores in one call."""
 
 CombineFunction = Callable[[Rewards], Any]
 """Maps the rewards of the views, float32 (B, V), to those of the states, (B,), row by row."""
@@ -44,6 +41,13 @@ class SequenceHead(ABC):
     [0.0, 1.0, 2.0]
     """
 
+    sees_first: bool = False
+    """Whether `begin` is called: then the state before the first action is drawn and encoded, too."""
+
+    def begin(self, first: "torch.Tensor") -> Any:
+        """Make the carry of an episode that begins in a state with these features, float32 (1, V, D)."""
+        return None
+
     @abstractmethod
     def advance(self, features: "torch.Tensor", carry: Any) -> tuple["torch.Tensor", Any]:
         """Score the next T states of an episode.
@@ -51,7 +55,7 @@ class SequenceHead(ABC):
         Args:
             features: float32 (T, V, D), with T at least 1. The `head` of a model without `multi_view` gets each view
                 for itself, V = 1; a head that replaces it gets all.
-            carry: What the call before returned; None where the episode begins.
+            carry: What the call before, or `begin`, returned; None where the episode begins.
 
         Returns:
             Rewards, float32 (T,), and the carry of the states after these. It is not changed later.
@@ -134,6 +138,17 @@ class ViewsHead:
 class ViewsSequenceHead(SequenceHead, ViewsHead):
     """A `ViewsHead` of a head of sequences."""
 
+    @property
+    def sees_first(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See `SequenceHead`."""
+        return self.head.sees_first
+
+    def begin(self, first: "torch.Tensor") -> Any:
+        """See `SequenceHead`; with `combine` for each view."""
+        if self._combine is None:
+            return self.head.begin(first)
+        return [self.head.begin(first[:, v : v + 1]) for v in range(first.shape[1])]
+
     def advance(self, features: "torch.Tensor", carry: Any) -> tuple["torch.Tensor", Any]:
         """Score the next states of an episode; with `combine` each view has its own carry."""
         if self._combine is None:
@@ -146,122 +161,48 @@ class ViewsSequenceHead(SequenceHead, ViewsHead):
         return torch.from_numpy(combined), [after for _, after in views]
 
 
-def make_head(head: Any, combine: CombineViews | None, fingerprint: str) -> ViewsHead:
-    """Make the head of states of the head of a model."""
+def make_head(
+    head: Any, combine: CombineViews | None, fingerprint: str, num_views: int = 1, *, multi_view: bool = False
+) -> ViewsHead:
+    """Make the head of states of the head of a model: without `multi_view` rewards of views are combined, or "min"."""
+    if multi_view:
+        combine = None
+    elif combine is None and num_views > 1:
+        combine = CombineViews("min", num_views)
     kind = ViewsSequenceHead if isinstance(head, SequenceHead) else ViewsHead
     return kind(head, combine, fingerprint)
 
 
-class CurrentHead:
-    """The head that makes the rewards of environments, and its version. A new head replaces the one before it.
-
-    Environments that share this object follow the same head: `evaluation_envs.head = envs.head`.
-
-    Args:
-        head: The first one, version 1. None: there is none yet, and rewards are NaN.
-        fingerprint: Of the features that these environments have.
-    """
-
-    def __init__(self, head: Any = None, fingerprint: str = "") -> None:
-        self.fingerprint = fingerprint
-        self.version = 0
-        """The number of heads so far."""
-        self.head: Any = None
-        """The newest head: a `Head`, a `SequenceHead`, or None."""
-        if head is not None:
-            self.replace(head)
-
-    def replace(self, head: Any) -> int:
-        """Make rewards with another head from now on. Returns its version. An error says why it cannot be a head."""
-        check_head(head, self.fingerprint)
-        self.head, self.version = head, self.version + 1
-        return self.version
-
-    def __call__(self, features: Features, of: str = "") -> Rewards:
-        """Score features, float32 (B, V, D): float32 (B,), NaN without a head. `of` says whose, for messages."""
-        return self.advance(features, None, of)[0]
-
-    @property
-    def looks_at_sequences(self) -> bool:
-        """Whether the reward of a state depends on the states before it."""
-        return isinstance(self.head, SequenceHead)
-
-    def advance(self, features: Features, carry: Any, of: str = "") -> tuple[Rewards, Any]:
-        """Score the next states of an episode. Returns the rewards and the carry, None for a head of single states."""
-        if self.head is None:
-            return np.full(len(features), np.nan, dtype=np.float32), None
-        return advance_head(self.head, features, carry, f"version {self.version}", of)
+def is_missing(head: Any) -> bool:
+    """Tell whether a head, or a part of it, is yet to be learned."""
+    return head is None or (isinstance(head, ReportingHead) and head.learns)
 
 
-def check_head(head: object, fingerprint: str) -> None:
-    """Raise an error unless a value is a head, of features with this fingerprint."""
-    if isinstance(head, RewardModel):
-        raise TypeError(f"`head` must be the head of a reward model: pass its `.head`. Received {short_repr(head)}.")
-    if not callable(head):
-        raise TypeError(
-            f"`head` must be a callable from float32 (B, V, D) to (B,), or a SequenceHead. Received {short_repr(head)}."
-        )
-    other = getattr(head, "fingerprint", "")  # of any callable
-    if other and fingerprint and other != fingerprint:
-        raise ValueError(f"`head` must be of the features {fingerprint!r}. Received a head of the features {other!r}.")
+TERM = "term "
+"""Begins the names of reports that are the scores of terms."""
+Reports = Mapping[str, Any]
+"""Other numbers of T states than their rewards, (T,) each: float32 for "term NAME", bool for "success" and "terminate",
+where the episode ends."""
 
 
-def apply_head(head: Any, features: Features, version: str = "", of: str = "") -> Rewards:
-    """Return the rewards, float32 (B,), that a head makes of features, float32 or float16 (B, V, D).
+class ReportingHead(ABC):
+    """Base class of heads that report, see `Reports`. One that is also a `SequenceHead` needs the carry."""
 
-    The features are those of an episode from its beginning, if it is a `SequenceHead`. A head that raises, returns
-    another shape, NaN or infinity, or writes to the features is refused, by a ValueError that says its version and of
-    which transitions the features are.
-    """
-    return advance_head(head, features, None, version, of)[0]
+    learns: bool = False
+    """Whether a part of it is yet to be learned: then `filled` makes the head."""
+    fingerprint: str = ""
 
+    @abstractmethod
+    def pay(self, features: "torch.Tensor", carry: Any) -> tuple["torch.Tensor", Any, Reports]:
+        """Score the next T states of an episode, by features, float32 (T, V, D): rewards, float32 (T,); carry; reports.
 
-def advance_head(head: Any, features: Features, carry: Any, version: str = "", of: str = "") -> tuple[Rewards, Any]:
-    """Return the rewards of the next states of an episode, and the carry; the rest is as of `apply_head`."""
-    if isinstance(head, ViewsHead) and (rewards := head.of_features(features)) is not None:
-        return rewards.astype(np.float32), None
-    import torch
+        Reports are of tensors.
+        """
 
-    parts, name = [np.empty(0, dtype=np.float32)], " ".join(filter(None, ["`head`", version]))
-    with torch.no_grad():
-        for start, rows in _pieces(features, isinstance(head, SequenceHead)):
-            rewards, carry = _checked(head, rows, carry, start, name, of)
-            parts.append(rewards.copy())  # they can be a view of the rows
-    return np.concatenate(parts), carry
+    @abstractmethod
+    def filled(self, head: Any) -> Any:
+        """Make the head with this one as the part that is learned."""
 
-
-def _pieces(features: Features, keep: bool) -> Iterator[tuple[int, "torch.Tensor"]]:
-    """Yield copies of the features, as a buffer keeps these, in pieces, and where they start.
-
-    The next piece takes the place of the last, in the processor's cache, unless a head may `keep` it.
-    """
-    import torch
-
-    count = max(1, PIECE_BYTES // max(1, 4 * features[:1].size))
-    rows = torch.empty(min(count, len(features)), *features.shape[1:])
-    for start in range(0, len(features), count):
-        piece = features[start : start + count]
-        rows = torch.empty(piece.shape) if keep else rows[: len(piece)]
-        rows.numpy()[...] = piece
-        yield start, rows
-
-
-def _checked(head: Any, rows: "torch.Tensor", carry: Any, start: int, name: str, of: str) -> tuple[Rewards, Any]:
-    shape = tuple(rows.shape)
-    rule = f"{name} must map features, float32 {shape}, to a finite number for each of {len(rows)} transitions"
-    rule += f" of {of}" if of else ""
-    version = rows._version  # torch counts what writes to a tensor
-    try:
-        returned, carry = head.advance(rows, carry) if isinstance(head, SequenceHead) else (head(rows), None)
-        rewards = as_array(returned)
-    except Exception as error:
-        raise ValueError(f"{rule}. It raised {type(error).__name__}: {error}") from error
-    if rows._version != version:
-        raise ValueError(f"{rule}. It wrote to the features: `features + 1` makes new ones, `features += 1` does not.")
-    if rewards.shape != shape[:1] or rewards.dtype.kind not in "fiu":
-        raise ValueError(f"{rule}. It returned {rewards.dtype} {rewards.shape}.")
-    narrow = as_float32(rewards)
-    if not np.isfinite(narrow).all():
-        bad = np.flatnonzero(~np.isfinite(narrow))
-        raise ValueError(f"{rule}. It returned {rewards[bad[0]]} for transition {start + bad[0]}, and {len(bad)} such.")
-    return narrow, carry
+    @abstractmethod
+    def learned_features(self, features: Features) -> Features:
+        """Of the features of states, float32 (..., V, D), those of the part that is learned."""

@@ -60,11 +60,19 @@ class ClipShape:
     """Steps of the environment from one frame to the next."""
     every: int = 1
     """Steps from one state that is scored to the next. Those in between have its reward."""
+    is_prefix: bool = False
+    """Whether a clip is of the episode so far: its first state, before any action, its newest, and others in between
+    at equal distances; else of the last steps."""
 
     @property
     def span(self) -> int:
-        """Steps from the first frame to the last."""
+        """Steps from the first frame to the last, at least."""
         return (self.length - 1) * self.stride
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is the state itself."""
+        return self.length == self.every == 1
 
 
 def only_feature(features: Any) -> Any:
@@ -125,6 +133,10 @@ class RewardModel:
     is younger than a clip."""
     clip_stride: int = 1
     """Steps of the environment from one frame of a clip to the next."""
+    clip: Literal["window", "prefix"] = "window"
+    """"window": clips of the last states; "prefix": of the episode so far, as models of progress need them. Their first
+    frame is of the state before any action, the newest is last, and the others lie evenly between, repeated while the
+    episode is younger than a clip. The states of the episode in progress are kept in memory then."""
     every: int = 1
     """Steps from one state that is scored to the next. Those in between have its reward."""
     ordered: bool = False
@@ -193,9 +205,10 @@ class RewardModel:
         """End the processes of the model, if it has any. Any thread may call this, also again."""
 
     @property
-    def clip(self) -> ClipShape:
+    def clip_shape(self) -> ClipShape:
         """The clips that it looks at."""
-        return ClipShape(self.clip_length, self.clip_stride, self.every)
+        is_prefix = self.clip == "prefix" and self.clip_length > 1
+        return ClipShape(self.clip_length, self.clip_stride, self.every, is_prefix)
 
 
 _SIZE_RULE = "`reward.render_size` must be a function from (height, width) to such, two integers of at least 1"
@@ -219,6 +232,9 @@ def check_model(model: RewardModel) -> None:
         other = "ordered" if model.ordered else "clip_length"
         raise ValueError(f"`reward.every` above 1 is not for a model with `{other}`. Received {model.every}.")
     check_choice("reward.encodes", model.encodes, ("view", "views", "states"))
+    check_choice("reward.clip", model.clip, ("window", "prefix"))
+    if model.clip == "prefix" and model.clip_stride > 1:
+        raise ValueError(f'`reward.clip_stride` is for clip="window". Received {model.clip_stride}. Leave it out.')
     if not callable(model.render_size):
         raise ValueError(f"{_SIZE_RULE}. Received {short_repr(model.render_size)}.")
     is_scored_by_features = type(model).__call__ is RewardModel.__call__ and model.head is only_feature

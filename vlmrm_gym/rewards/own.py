@@ -16,7 +16,7 @@ from vlmrm_gym._util.validation import as_float32, short_repr, truncate
 from vlmrm_gym.rewards.model import RewardModel, as_numbers, check_model
 from vlmrm_gym.rewards.spec import RewardSpec
 
-_COMMON = {"head", "close", "weights", "clip"}
+_COMMON = {"head", "close", "weights", "clip", "clip_shape"}
 """Names that a callable of another library may have, too."""
 _SETTINGS = [name for name in vars(RewardModel) if not name.startswith("_") and name not in _COMMON]
 """Settings of a `RewardModel` that would be passed over in silence on any other object."""
@@ -36,7 +36,7 @@ class CallableModel(RewardModel):
         self.feature_size = 1
         if isinstance(function, RewardModel):
             self.batch_size, self.microbatch_size = function.batch_size, function.microbatch_size
-            self.clip_length, self.clip_stride = function.clip_length, function.clip_stride
+            self.clip_length, self.clip_stride, self.clip = function.clip_length, function.clip_stride, function.clip
             self.every, self.interpolate = function.every, function.interpolate
             self.num_views, self.weights = function.num_views, function.weights
             self.render_size, self.close = function.render_size, function.close
@@ -182,6 +182,10 @@ class OwnReward(ByValue, RewardSpec):
         if not isinstance(self.specification, RewardSpec):
             return self
         return OwnReward(self.specification.with_goal_images(draw), self._kwargs)
+
+    def with_pinned(self) -> RewardSpec:
+        """See `RewardSpec`."""
+        return OwnReward(self.specification.with_pinned(), self._kwargs) if self.pinned else self
 
     def build(self, device: str = "auto") -> RewardModel:
         """Return the reward model; see `ImportedReward.build`."""

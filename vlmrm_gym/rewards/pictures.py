@@ -92,9 +92,14 @@ def _as_picture(name: str, given: Any) -> Picture:
         return _read(name, io.BytesIO(_decode_text(name, given)), "the data URI")
     if not isinstance(given, str | os.PathLike):
         raise TypeError(_rule(name, given))
-    if not (path := Path(given).expanduser()).is_file():
-        there = "a folder" if path.is_dir() else "no file"
-        raise FileNotFoundError(f"`{name}` must be files of pictures. Received {str(given)!r}, where there is {there}.")
+    try:
+        path = Path(given).expanduser()
+        is_file = path.is_file()
+    except OSError:  # the name is too long
+        path, is_file = Path(given), False
+    if not is_file:
+        received = f"Received {short_repr(str(given))}, which is none"
+        raise FileNotFoundError(f"`{name}` must be files of pictures. {received}.")
     return _read(name, path, repr(str(given)))
 
 

@@ -15,8 +15,8 @@ from vlmrm_gym._util.files import atomic_write
 from vlmrm_gym._util.untrusted import parse_json, read_file
 from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.rewards.clip import EncoderFields
+from vlmrm_gym.rewards.current_head import check_head
 from vlmrm_gym.rewards.encoder import FrameEncoder
-from vlmrm_gym.rewards.heads import check_head
 
 LIMIT = 5.0
 """Rewards are between minus this and this, in standard deviations."""

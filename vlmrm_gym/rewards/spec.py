@@ -1,8 +1,11 @@
 """`RewardSpec`, the base class of specifications: rewards as values. Imports no torch."""
 
+import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
+from vlmrm_gym._util.validation import is_number
 from vlmrm_gym.rewards.model import RewardModel
 
 
@@ -26,6 +29,10 @@ class RewardSpec:
     """The key in `KINDS` of a kind of this package."""
     learns: bool = False
     """Whether the head is yet to be learned: then environments keep features and episodes."""
+    terminates: bool = False
+    """Whether it may end an episode."""
+    task_reward_weight: float = 0.0
+    """Weight of the environment's own reward, which is added to it."""
     pinned: Mapping[str, Any] = {}
     """Fields that a run keeps, so that it is resumed with the same reward."""
     files: Mapping[str, str] = {}
@@ -44,6 +51,43 @@ class RewardSpec:
         """Return this specification with pictures of the task's goal, which `draw` makes, where it asks for them."""
         return self
 
+    def with_pinned(self) -> Self:
+        """Return this specification with the fields that `pinned` says."""
+        return replace(self, **self.pinned) if self.pinned else self  # pyright: ignore[reportType]
+
+    def __add__(self, other: Any) -> Any:
+        return _add(self, other, 1.0)
+
+    def __radd__(self, other: Any) -> Any:
+        return _add(self, other, 1.0)
+
+    def __sub__(self, other: Any) -> Any:
+        return _add(self, other, -1.0)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _add(-self, other, 1.0)
+
+    def __mul__(self, weight: Any) -> Any:
+        return _sum()(terms=[(weight, self)]) if is_number(weight) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return self * -1.0
+
     def build(self, device: str = "auto") -> RewardModel:
         """Load the reward model on a device. A kind of a user's own may return any callable."""
         raise NotImplementedError(f"{type(self).__name__} must define `build`.")
+
+
+def _add(reward: RewardSpec, other: Any, weight: float) -> Any:
+    """Add a number, or what can be a reward; anything else is not added."""
+    if is_number(other):
+        return _sum()(terms=[(1.0, reward)], constant=weight * other)
+    if isinstance(other, RewardSpec | str) or callable(other):
+        return _sum()(terms=[(1.0, reward), (weight, other)])
+    return NotImplemented
+
+
+def _sum() -> Any:
+    return importlib.import_module("vlmrm_gym.rewards.sum").Sum  # by name: it imports this file

@@ -5,7 +5,8 @@ Imports no torch.
 
 import difflib
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, TypeGuard, cast
@@ -13,12 +14,16 @@ from urllib.parse import urlsplit
 
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards.clip import CLIP, TASK_GOALS, CLIPFields, Prompt
+from vlmrm_gym.rewards.combination import Combination
 from vlmrm_gym.rewards.endpoint.settings import SAMPLING
 from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.own import ImportedReward, OwnReward, check_kwargs, find_callable
 from vlmrm_gym.rewards.program.spec import Program
+from vlmrm_gym.rewards.progress import Progress
 from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.rewards.success import Success
+from vlmrm_gym.rewards.sum import Sum, TaskReward
 
 KINDS: Mapping[str, type[Any]] = {
     "clip": CLIP,
@@ -26,6 +31,10 @@ KINDS: Mapping[str, type[Any]] = {
     "program": Program,
     "endpoint": Endpoint,
     "import": ImportedReward,
+    "sum": Sum,
+    "progress": Progress,
+    "success": Success,
+    "task_reward": TaskReward,
 }
 """The kinds of specifications of this package, by `kind`. A new one is registered here.
 
@@ -34,8 +43,19 @@ Files may name all of which `names_code` is False without --trust-code: no other
 
 
 def names_code(kind: object, values: Mapping[str, Any]) -> bool:
-    """Tell whether a reward of this kind with these fields runs code that they name, and that is not isolated."""
-    return kind == "import" or (isinstance(kind, str) and ":" in kind) or values.get("isolate", True) is not True
+    """Tell whether a reward of this kind with these fields runs code that they name, and that is not isolated.
+
+    A reward that is made of others runs theirs.
+    """
+    own = kind == "import" or (isinstance(kind, str) and ":" in kind) or values.get("isolate", True) is not True
+    return own or any(names_code(one.get("kind"), one) for one in _parts(values))
+
+
+def _parts(values: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the mapping forms of rewards that one is made of, and texts that name one, as such."""
+    for name, value in values.items():
+        for one in value if name == "terms" and isinstance(value, list | tuple) else [value] * (name == "reward"):
+            yield one if isinstance(one, Mapping) else {"kind": "import", "path": one}
 
 
 SERVER = f"a server that pictures and a key would be sent to, or has a `request` of more than {', '.join(SAMPLING)}"
@@ -52,7 +72,8 @@ def names_server(kind: object, values: Mapping[str, Any]) -> bool:
     elsewhere = host not in (None, "localhost", "127.0.0.1", "::1") or key not in (None, "OPENAI_API_KEY")
     request = values.get("request")
     spends = isinstance(request, Mapping) and not set(request) <= set(SAMPLING)
-    return kind == "endpoint" and (elsewhere or spends)
+    own = kind == "endpoint" and (elsewhere or spends)
+    return own or any(names_server(one.get("kind"), one) for one in _parts(values))
 
 
 PICTURES = ("goal_images", "baseline_images")
@@ -158,7 +179,36 @@ def to_mapping(specification: RewardSpec) -> dict[str, Any]:
             "Move the class into a module."
         )
     values = {one.name: getattr(specification, one.name) for one in fields(specification) if one.init}
-    return {"kind": kind, **{name: value for name, value in values.items() if name != "kind"}}
+    return {"kind": kind, **{name: _as_values(value) for name, value in values.items() if name != "kind"}}
+
+
+def _as_values(value: Any) -> Any:
+    """The value of a field as a mapping has it: rewards, and those of terms, are mappings too."""
+    if isinstance(value, RewardSpec):
+        return to_mapping(value)
+    if isinstance(value, list) and any(isinstance(one, tuple) for one in value):
+        return [_as_term(weight, to_mapping(reward)) for weight, reward in value]
+    return value
+
+
+def _as_term(weight: float, reward: Mapping[str, Any]) -> dict[str, Any]:
+    """The mapping form of a term: beside the fields of its reward, unless one of these is called "weight" as well."""
+    return {"weight": weight, **({"reward": reward} if "weight" in reward else reward)}
+
+
+def _as_field(name: str, value: Any) -> Any:
+    """The inverse: the field of a reward that is made of others."""
+    if name == "reward" and isinstance(value, Mapping):
+        return from_mapping(value)
+    if name != "terms" or not isinstance(value, list | tuple):
+        return value
+    return [_read_term(one) if isinstance(one, Mapping) else one for one in value]
+
+
+def _read_term(term: Mapping[str, Any]) -> tuple[Any, Any]:
+    values = dict(term)
+    weight = values.pop("weight", 1.0)
+    return weight, from_mapping(values["reward"] if values.keys() == {"reward"} else values)
 
 
 def unwrapped(specification: RewardSpec) -> Any:
@@ -184,6 +234,8 @@ def from_mapping(values: Mapping[str, Any]) -> RewardSpec:
     kind = settings.pop("kind", None)
     cls = _find_kind(kind)
     check_names("a field of a reward", settings, [one.name for one in fields(cls) if one.init and one.name != "kind"])
+    if issubclass(cls, Combination):
+        settings = {name: _as_field(name, value) for name, value in settings.items()}
     return cls(**settings)  # a missing field is named by the class itself
 
 
@@ -209,6 +261,9 @@ def recorded(reward: Any) -> Any:
     Gymnasium deep-copies it, and writes `dataclasses.asdict` of it as JSON, which names no class. So a kind of one's
     own is kept as its mapping form, or, if it has none, as an object that is its own copy.
     """
+    if isinstance(reward, Combination):
+        with suppress(TypeError, ValueError):  # where it has parts that have no mapping form
+            return to_mapping(reward)
     if not isinstance(reward, RewardSpec) or not isinstance(completed := _completed(reward), OwnReward):
         return reward
     try:

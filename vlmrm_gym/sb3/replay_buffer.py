@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from vlmrm_gym._util.validation import check_observation_space
 from vlmrm_gym.data.late import read_late
 from vlmrm_gym.data.store import FeaturesDtype, TransitionStore, flatten_field
-from vlmrm_gym.rewards.heads import CurrentHead
+from vlmrm_gym.rewards.current_head import CurrentHead
 from vlmrm_gym.rewards.model import Head
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_n_steps, check_normalization
 

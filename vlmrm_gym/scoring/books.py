@@ -2,8 +2,8 @@
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.data.trajectory import Trajectory
-from vlmrm_gym.rewards.heads import CurrentHead
-from vlmrm_gym.rewards.model import ClipShape, Features, Rewards
-from vlmrm_gym.scoring.requests import EpisodeMemory, Request, transition_keys
-from vlmrm_gym.scoring.select import EpisodeClips, Indices, SparseScoring, interpolate
+from vlmrm_gym.rewards.model import ClipShape
+from vlmrm_gym.scoring.chunks import BookedEpisode, Chunk, Scored, find_scored
+from vlmrm_gym.scoring.requests import Request, transition_keys
+from vlmrm_gym.scoring.select import EpisodeClips, SparseScoring, interpolate
 from vlmrm_gym.states import SceneChange, StateList, States
 
 
@@ -26,7 +26,10 @@ class BookRules:
     """Memory of the states of a chunk, at most."""
     chunk_size: int
     """States of a chunk, at most."""
-    clip: ClipShape
+    clips: Sequence[ClipShape]
+    """Of each encoder."""
+    sees_first: bool
+    """Whether the head sees the state before the first action."""
     sparse: SparseScoring
     ordered: bool
     """Whether the model encodes the states of an episode in order."""
@@ -34,100 +37,6 @@ class BookRules:
     """Whether features are delivered: then these are interpolated between the scored states, else the rewards."""
     log: EpisodeLog | None
     """Remembers episodes; None: nothing does."""
-
-
-@dataclass(eq=False)
-class Chunk:
-    """T successive transitions of an episode."""
-
-    offsets: Rewards
-    """float32 (T,), to be added to the rewards of the model."""
-    exact: NDArray[np.bool_]
-    """bool (T,): False where an earlier reward is held, or rewards are interpolated."""
-    request: Request
-    """Of the states that are scored."""
-    chosen: Indices | None
-    """The states that are scored, until values are interpolated; None: all are."""
-    features: Features | None = None
-    """None before the states are scored."""
-    logged: Trajectory | None = None
-    """What the log gets, NaN where rewards have not arrived; a part of the episode's once that has ended."""
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-
-@dataclass(eq=False)
-class BookedEpisode:
-    """An episode, or its part so far."""
-
-    number: int
-    start: int
-    """The `vlm_step_index` of its first transition."""
-    memory: EpisodeMemory | None
-    """What an ordered model remembers."""
-    waiting: deque[Chunk] = field(default_factory=deque)
-    """Chunks that are not delivered."""
-    chunks: list[Chunk] = field(default_factory=list)
-    """All chunks until the episode ends, if there is a log."""
-    task_rewards: "array[float]" = field(default_factory=lambda: array("d"))
-    success: "array[float]" = field(default_factory=lambda: array("d"))
-    length: int = 0
-    """Transitions in chunks."""
-    nbytes: int = 0
-    """Memory that the log counts."""
-    ended: bool = False
-    carry: Any = None
-    """A head of sequences, and what it carries from the delivered transitions to the next one; None: nothing."""
-
-
-@dataclass(eq=False)
-class Scored:
-    """Successive transitions of an environment whose features have arrived."""
-
-    parts: Sequence[tuple[BookedEpisode, Chunk]]
-    rewards: Rewards = field(default_factory=lambda: np.empty(0, dtype=np.float32))
-    """float32 (T,), once they are made of the features."""
-    carries: dict[BookedEpisode, Any] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return sum(len(chunk) for _, chunk in self.parts)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the features, in bytes."""
-        return sum(chunk.features.nbytes for _, chunk in self.parts if chunk.features is not None)
-
-    @property
-    def episode(self) -> int:
-        """The number of the first transition's episode."""
-        return self.parts[0][0].number
-
-    def concatenate(self, name: str) -> NDArray[Any]:
-        """An attribute of the chunks, one after the other."""
-        arrays = [getattr(chunk, name) for _, chunk in self.parts]
-        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-    def pay(self, rewards: Rewards) -> None:
-        """Take the rewards that a head of single states has made of the features, one after the other."""
-        parts, start = [], 0
-        for _, chunk in self.parts:
-            assert chunk.features is not None
-            stop = start + len(chunk.features)
-            part, start = rewards[start:stop], stop
-            parts.append(part if chunk.chosen is None else interpolate(chunk.chosen, part))
-        self.rewards = np.concatenate(parts) + self.concatenate("offsets")
-
-    def advance(self, head: CurrentHead, of: str) -> None:
-        """Make the rewards with a head of sequences, from where it is in each episode."""
-        parts = []
-        for episode, chunk in self.parts:
-            assert chunk.features is not None
-            last_head, carry = self.carries.get(episode, episode.carry) or (head.head, None)
-            rewards, carry = head.advance(chunk.features, carry if last_head is head.head else None, of)
-            self.carries[episode] = head.head, carry
-            parts.append(rewards)
-        self.rewards = np.concatenate(parts) + self.concatenate("offsets")
 
 
 class EnvironmentBooks:
@@ -138,7 +47,9 @@ class EnvironmentBooks:
 
     def __init__(self, env_index: int, rules: BookRules, *, num_steps: int = 0, episode: int = 0) -> None:
         self._env_index, self._rules = env_index, rules
-        self._clips = EpisodeClips(rules.clip)
+        self._clips = EpisodeClips(rules.clips)
+        self._first: States | None = None
+        """The state before the first action of the current episode, until it is submitted, if the head sees it."""
         self.num_steps = self.num_delivered = num_steps
         """Transitions so far, and how many of them have their rewards."""
         self.unsubmitted: list[Request] = []
@@ -155,6 +66,13 @@ class EnvironmentBooks:
         first = int(transition_keys(self._env_index, self.num_steps))
         self._episodes.append(BookedEpisode(number, self.num_steps, {first: None} if self._rules.ordered else None))
         self._clips.begin_episode()
+        self._first = None
+
+    def begin(self, state: NDArray[Any], change: SceneChange | None) -> None:
+        """Take the state before the first action of the current episode, which has no transition yet."""
+        first = States(state[None].copy(), None if change is None else [change])
+        self._clips.begin_episode(first)
+        self._first = self._clips.first(first) if self._rules.sees_first else None
 
     @property
     def nbytes(self) -> int:
@@ -248,19 +166,22 @@ class EnvironmentBooks:
         self._begin_chunk()
         first = int(transition_keys(self._env_index, self.num_steps - count))
         keys, chosen, scored, exact = np.arange(first, first + count), None, states, np.ones(count, dtype=np.bool_)
-        if rules.clip.every > 1:
-            exact = (episode.length + np.arange(count)) % rules.clip.every == 0
+        for shape in rules.clips:
+            exact = exact & ((episode.length + np.arange(count)) % shape.every == 0)
         if rules.sparse.every > 1:
             chosen = rules.sparse.choose(count)
             scored, keys, exact = states[chosen], keys[chosen], np.isin(np.arange(count), chosen)
         request = Request(self._clips.extend(scored), keys, episode.memory)
         chunk = Chunk(offsets, exact, request, chosen)
+        if self._first is not None:
+            chunk.first = Request(self._first, keys[:1], {first: None} if rules.ordered else None)
+            self._first = None
         episode.waiting.append(chunk)
         if rules.log is not None:
             chunk.logged = Trajectory(states=states)
             episode.chunks.append(chunk)
         episode.length += count
-        self.unsubmitted.append(request)
+        self.unsubmitted += chunk.requests
 
     def collect(self, *, keep_newest: int) -> BaseException | None:
         """Collect what has arrived; block on all episodes but the `keep_newest` newest.
@@ -270,30 +191,33 @@ class EnvironmentBooks:
         for number, episode in enumerate(self._episodes):
             wait = number < len(self._episodes) - keep_newest
             for chunk in episode.waiting:
-                request = chunk.request
-                if chunk.features is None and (wait or request.done()) and request not in self.unsubmitted:
+                requests = chunk.requests
+                is_there = wait or all(request.done() for request in requests)
+                if chunk.features is not None or not is_there or any(one in self.unsubmitted for one in requests):
+                    continue
+                for request in requests:
                     if error := request.error():
                         self.unsubmitted += [request, *self._after(episode, request)]
                         return error
-                    chunk.features = request.features
-                    if self._rules.keep_features and chunk.chosen is not None:
-                        chunk.features, chunk.chosen = interpolate(chunk.chosen, chunk.features), None
+                chunk.features = chunk.request.features
+                if self._rules.keep_features and chunk.chosen is not None:
+                    chunk.features, chunk.chosen = interpolate(chunk.chosen, chunk.features), None
         return None
 
     def _after(self, episode: BookedEpisode, failed: Request) -> list[Request]:
         """Requests of the states after those of a failed one, which have failed with it if the model is ordered."""
         requests = [chunk.request for chunk in episode.waiting]
-        after = requests[requests.index(failed) + 1 :] if self._rules.ordered else []
+        after = requests[requests.index(failed) + 1 :] if self._rules.ordered and failed in requests else []
         return [request for request in after if request.error()]
 
     def scored_episode(self) -> Scored | None:
         """The oldest episode if it has ended and is collected, else None."""
         episode = self._episodes[0]
-        return _scored([episode]) if episode.ended else None
+        return find_scored([episode]) if episode.ended else None
 
     def scored_so_far(self) -> Scored | None:
         """All that has been submitted, oldest first, if it is collected; None if it is not, or nothing has been."""
-        return _scored(self._episodes)
+        return find_scored(self._episodes)
 
     def deliver(self, scored: Scored, version: int) -> None:
         """Drop the oldest transitions, those of `scored_episode` or `scored_so_far`, whose rewards are returned."""
@@ -312,9 +236,3 @@ class EnvironmentBooks:
                 next_key = int(transition_keys(self._env_index, self.num_delivered))
                 for key in [key for key in list(episode.memory) if key < next_key]:
                     del episode.memory[key]
-
-
-def _scored(episodes: Iterable[BookedEpisode]) -> Scored | None:
-    """The chunks of episodes, one after the other; None if one is not collected, or there is none."""
-    parts = [(episode, chunk) for episode in episodes for chunk in episode.waiting]
-    return Scored(parts) if parts and all(chunk.features is not None for _, chunk in parts) else None

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.infos import read_success
-from vlmrm_gym.rewards.heads import PIECE_BYTES, CurrentHead, ViewsHead, check_head
+from vlmrm_gym.rewards.current_head import PIECE_BYTES, CurrentHead, check_head
+from vlmrm_gym.rewards.heads import SequenceHead
 from vlmrm_gym.scoring.books import BookRules, EnvironmentBooks, Scored
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.select import SparseScoring
@@ -32,7 +33,7 @@ class RewardDelivery:
     def __init__(
         self,
         encoding: ScoringQueue | DirectScorer,
-        head: ViewsHead | None,
+        head: Any,
         num_envs: int,
         *,
         max_bytes: int = sys.maxsize,
@@ -40,8 +41,10 @@ class RewardDelivery:
         keep_features: bool = False,
         log: EpisodeLog | None = None,
         score_every: int = 1,
+        task_reward_weight: float = 0.0,
     ) -> None:
         self._encoding, self._sparse = encoding, SparseScoring(score_every)
+        self._task_reward_weight = task_reward_weight
         self.head, self.keeps_features = CurrentHead(head, encoding.info.fingerprint), keep_features
         """Makes the rewards."""
         # With overlap, do not block on the two newest episodes: the one that has just ended, and the next one.
@@ -52,13 +55,16 @@ class RewardDelivery:
         self._rules = BookRules(
             max_bytes=max(1, max_bytes // num_envs),
             chunk_size=encoding.batch_size * self._sparse.every if overlap else sys.maxsize,
-            clip=encoding.info.clip,
+            clips=encoding.info.clips,
+            sees_first=isinstance(head, SequenceHead) and head.sees_first,
             sparse=self._sparse,
             ordered=encoding.info.ordered,
             keep_features=keep_features,
             log=log,
         )
         self._books = [EnvironmentBooks(i, self._rules) for i in range(num_envs)]
+        self.sees_first = self._rules.sees_first or any(clip.is_prefix for clip in encoding.info.clips)
+        """Whether states before the first action are needed: then call `begin`."""
 
     @property
     def nbytes(self) -> int:
@@ -106,6 +112,17 @@ class RewardDelivery:
     def _end_episodes(self, mask: Mask) -> None:
         for i in np.flatnonzero(mask).tolist():
             self._books[i].end_episode()
+
+    def begin(self, states: States, mask: Mask) -> None:
+        """Take the states before the first action of the environments in a mask, which have just been reset."""
+        with self._changing():
+            for i in np.flatnonzero(mask).tolist():
+                self._books[i].begin(states.rows[i], states.changes[i] if states.changes else None)
+
+    def end_episodes(self, mask: Mask) -> None:
+        """End episodes whose rewards have all been delivered."""
+        with self._changing():
+            self._end_episodes(mask)
 
     def append(
         self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
@@ -171,9 +188,9 @@ class RewardDelivery:
         if len(arrived) > 1 and not self.head.looks_at_sequences and num_bytes < PIECE_BYTES:
             with suppress(ValueError):  # below, the rewards that can be made are made
                 features = [scored.concatenate("features") for scored in arrived.values()]
-                rewards = np.split(self.head(np.concatenate(features)), np.cumsum(list(map(len, features)))[:-1])
-                for scored, of_env in zip(arrived.values(), rewards, strict=True):
-                    scored.pay(of_env)
+                paid_all, stop = self.head.pay(np.concatenate(features), None), 0
+                for scored, of_env in zip(arrived.values(), features, strict=True):
+                    scored.pay(paid_all.part(slice(stop, stop := stop + len(of_env))))
                 return arrived
         paid = dict[int, Scored]()
         for i, scored in arrived.items():
@@ -182,7 +199,7 @@ class RewardDelivery:
                 if self.head.looks_at_sequences:
                     scored.advance(self.head, of)
                 else:
-                    scored.pay(self.head(scored.concatenate("features"), of))
+                    scored.pay(self.head.pay(scored.concatenate("features"), None, of))
             except ValueError as error:
                 self._failure = error
             else:
@@ -208,8 +225,15 @@ class RewardDelivery:
             if self.keeps_features:
                 features[i] = scored.concatenate("features")
         infos = {"vlm_rewards": rewards, "vlm_episode_index": episodes, "vlm_reward_start": start}
-        if self._sparse.every > 1 or self._rules.clip.every > 1:
+        if self._sparse.every > 1 or any(clip.every > 1 for clip in self._rules.clips):
             infos["vlm_scored"] = exact
+        for key in ("vlm_terms", "vlm_success"):
+            every = {i: scored.reported(self._task_reward_weight) for i, scored in scored_parts.items()}
+            reported = {i: one[key] for i, one in every.items() if key in one}
+            if reported:
+                infos[key] = np.full(num_envs, None, dtype=object)
+            for i, value in reported.items():
+                infos[key][i] = value
         if self.keeps_features:
             infos |= {"vlm_features": features, "vlm_task_rewards": offsets}
             infos["vlm_reward_version"] = np.full(num_envs, self.head.version)

@@ -4,17 +4,16 @@ import copy
 import queue
 import threading
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
-
-from numpy.typing import NDArray
 
 from vlmrm_gym.rewards.model import Features
 from vlmrm_gym.scoring.backends import choose_devices
+from vlmrm_gym.scoring.encoder_part import Progress, Seen
 from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.requests import StateBatch
 from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, StartedScorers
-from vlmrm_gym.scoring.state_encoder import Progress, StateEncoder
+from vlmrm_gym.scoring.state_encoder import StateEncoder
 from vlmrm_gym.states import Renderer
 
 
@@ -41,7 +40,7 @@ class LocalScorer:
         self._encoder, self._renderer, self._progress = encoder, renderer, progress
         self._unanswered: deque[Future[Features]] = deque()
         self._aborted = False
-        self._drawn: queue.SimpleQueue[tuple[NDArray[Any] | BaseException, StateBatch, Future[Features]] | None]
+        self._drawn: queue.SimpleQueue[tuple[Sequence[Seen] | BaseException, StateBatch, Future[Features]] | None]
         self._drawn = queue.SimpleQueue()
         # A daemon thread, unlike an executor's: the interpreter exits without waiting for the current batch.
         self._thread = threading.Thread(target=self._encode, name="vlmrm-encode", daemon=True)

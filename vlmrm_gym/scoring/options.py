@@ -187,7 +187,13 @@ class ScoringOptions(FileOptions):
         clip = {name: value for name, value in keywords.items() if name not in (*flat, "prompt")}
         options, others = cls(**flat), [*known, *["autoreset_mode"] * vector]
         reward = resolve_reward(options.reward, options.reward_kwargs, keywords.get("prompt"), clip, others)
-        options = replace(options, reward=reward, reward_kwargs=None)
+        weight = options.task_reward_weight + reward.task_reward_weight
+        options = replace(options, reward=reward, reward_kwargs=None, task_reward_weight=weight)
+        if vector and reward.terminates and options.scoring != "step":
+            raise ValueError(
+                '`terminate` of a success needs scoring="step": an episode that is scored when it has ended cannot end '
+                f"sooner. Received {options.scoring!r}."
+            )
         if not reward.in_workers:
             options = replace(options, num_workers=0, devices=None)
         if vector and reward.learns:

@@ -1,10 +1,13 @@
 """Which states are scored, and what of: clips of an episode's states, held rewards, every k-th state."""
 
 import warnings
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.rewards.model import ClipShape
 from vlmrm_gym.states import States
@@ -15,39 +18,76 @@ Indices = NDArray[np.int64]
 class EpisodeClips:
     """Makes clips of the successive states of one environment, or takes the state whose reward is held.
 
-    The clip of a state, or the state whose reward it has, is a function of the last states of its episode only. So
-    clips carry what they need: they can be split, sent anywhere and scored again in any order.
+    The clip of a state, or the state whose reward it has, is a function of the states of its episode only. So clips
+    carry what they need: they can be split, sent anywhere and scored again in any order. Several encoders have a clip
+    each: their columns are side by side, with the state itself at the end.
     """
 
-    def __init__(self, shape: ClipShape) -> None:
-        self._shape = shape
-        self._before: States | None = None
-        """The newest states of the episode, as many as clips reach back; None if it has none yet."""
-        self._count = 0
-        """Number of states of the episode."""
+    def __init__(self, shapes: Sequence[ClipShape]) -> None:
+        self._shapes = shapes
+        self._is_current = all(shape.is_current for shape in shapes)
+        self._keeps_all = any(shape.is_prefix for shape in shapes)
+        self._span = max(max(shape.span, shape.every - 1) for shape in shapes)
+        self.begin_episode()
 
-    def begin_episode(self) -> None:
-        """Forget the states so far."""
-        self._before, self._count = None, 0
+    def begin_episode(self, first: States | None = None) -> None:
+        """Forget the states so far. `first` is the one before any action, if it is known."""
+        self._count = 0
+        """Number of states of the episode that actions led to; these have the numbers from 0 on, and `first` has -1."""
+        self._kept: list[States] = []
+        """The states of the episode that later clips may reach back to."""
+        self._starts: list[int] = []
+        """The number of the first state of each of these."""
+        self._begin = 0
+        if first is not None and self._keeps_all:
+            self._begin = -1
+            self._kept, self._starts = [first], [-1]
+
+    def first(self, first: States) -> States:
+        """The state before any action, with clips of nothing else."""
+        return first if self._is_current else replace(first, clips=self._join([-1]) * 0)
 
     def extend(self, states: States) -> States:
         """The next T states of the episode, with their clips; its first state is repeated where it is too young.
 
-        Where rewards are held, clips are (T,): the last state that is scored.
+        Clips are int64 (T, F). Where a single encoder holds rewards, they are (T,): the last state that is scored.
         """
-        if self._shape == ClipShape():
+        if self._is_current:
             return states
-        every = states if self._before is None else States.concatenate([self._before, states])
-        newest = np.arange(len(every) - len(states), len(every))
         numbers = self._count + np.arange(len(states))
+        self._kept.append(states)
+        self._starts.append(self._count)
+        while not self._keeps_all and len(self._kept) > 1 and self._starts[1] <= self._count - self._span:
+            del self._kept[0], self._starts[0]
         self._count += len(states)
-        if self._shape.every > 1:
-            clips, span = newest - numbers % self._shape.every, self._shape.every - 1
-        else:
-            back = self._shape.stride * np.arange(self._shape.length - 1, -1, -1)
-            clips, span = np.maximum(newest[:, None] - back, 0), self._shape.span
-        self._before = every[len(every) - min(len(every), span) :]
-        return replace(every, clips=clips)[:]  # without rows that no clip has
+        return self._gather(self._join(numbers))
+
+    def _join(self, numbers: ArrayLike) -> Indices:
+        """The numbers of the states in the clips of states with these numbers."""
+        newest = np.asarray(numbers, dtype=np.int64)[:, None]
+        columns = [self._choose(shape, newest) for shape in self._shapes]
+        if len(columns) > 1:
+            return np.concatenate([*columns, newest], axis=1)
+        return columns[0][:, 0] if columns[0].shape[1] == 1 else columns[0]
+
+    def _choose(self, shape: ClipShape, newest: Indices) -> Indices:
+        if shape.is_prefix:
+            parts = np.linspace(0, 1, shape.length)
+            return self._begin + np.rint(parts * (newest - self._begin)).astype(np.int64)
+        if shape.every > 1:
+            return newest - newest % shape.every
+        return np.maximum(newest - shape.stride * np.arange(shape.length - 1, -1, -1), 0)
+
+    def _gather(self, clips: Indices) -> States:
+        """Cut the rows of clips out of the states that are kept."""
+        used, index = np.unique(clips, return_inverse=True)
+        owners = [bisect_right(self._starts, number) - 1 for number in used.tolist()]
+        parts, start = [], 0
+        for owner, group in groupby(owners):
+            stop = start + len(list(group))
+            parts.append(self._kept[owner][used[start:stop] - self._starts[owner]])
+            start = stop
+        return replace(States.concatenate(parts), clips=index.reshape(clips.shape))
 
 
 class SparseScoring:

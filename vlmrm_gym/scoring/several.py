@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import close_on_error
-from vlmrm_gym.rewards.heads import CombineViews, advance_head
+from vlmrm_gym.rewards.current_head import pay
+from vlmrm_gym.rewards.heads import CombineViews, is_missing
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -26,7 +27,7 @@ class SeveralRewards:
         models: dict[object, list[tuple[int, RewardModel]]] = {}
         for number, spec in enumerate(specs):
             model = spec.build(device)
-            key = ("number", number) if model.encoder_key is None else ("key", model.encoder_key, model.clip)
+            key = ("number", number) if model.encoder_key is None else ("key", model.encoder_key, model.clip_shape)
             models.setdefault(key, []).append((number, model))
         self._models = list(models.values())
         self._count = len(specs)
@@ -76,10 +77,10 @@ class _Scorer:
         self.numbers = [number for number, _ in models]
         encoders = [StateEncoder(model, num_views) for _, model in models]
         self._heads = [encoder.info.make_head(combine) for encoder in encoders]
-        if None in self._heads:
+        if any(map(is_missing, self._heads)):
             raise ValueError(NO_HEAD)
         self.queue = make_scoring_queue(lambda device: encoders[0], make_renderer)
-        self._clips = EpisodeClips(self.queue.info.clip)
+        self._clips = EpisodeClips(self.queue.info.clips)
         self._begin()
 
     def _begin(self) -> None:
@@ -102,8 +103,7 @@ class _Scorer:
         for request in requests:
             carries = [None] * len(self._heads) if begins else self._carries
             heads = zip(self._heads, carries, strict=True)
-            columns, self._carries = zip(
-                *(advance_head(head, request.features, carry) for head, carry in heads), strict=True
-            )
-            rewards.append(np.stack(columns, axis=1))
+            paid = [pay(head, request.features, carry) for head, carry in heads]
+            self._carries = [one.carry for one in paid]
+            rewards.append(np.stack([one.rewards for one in paid], axis=1))
         return np.concatenate(rewards)

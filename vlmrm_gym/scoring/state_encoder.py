@@ -1,36 +1,26 @@
-"""Encodes states: draws them, and has a reward model encode what it sees of them."""
+"""Encodes states: draws them, and has reward models encode what they see of them."""
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
-from vlmrm_gym.rewards.heads import CombineViews, SequenceHead, ViewsHead, make_head
-from vlmrm_gym.rewards.model import (
-    ClipShape,
-    Features,
-    RenderSize,
-    RewardModel,
-    check_features,
-    checked_size,
-    encode_frames,
-)
-from vlmrm_gym.rewards.program.spec import ProgramError
-from vlmrm_gym.scoring.requests import MAX_STEPS, Keys, StateBatch
-from vlmrm_gym.states import Renderer
+from vlmrm_gym.rewards.combined_model import CombinedModel, Expression, size_of
+from vlmrm_gym.rewards.heads import CombineViews, SequenceHead, make_head
+from vlmrm_gym.rewards.model import ClipShape, Features, RenderSize, RewardModel, checked_size, unchanged_size
+from vlmrm_gym.scoring.encoder_part import EncoderPart, Progress, Seen
+from vlmrm_gym.scoring.requests import StateBatch
+from vlmrm_gym.states import Renderer, States
+from vlmrm_gym.states.drawing import Drawings, FrameStore
 
 FRAMES_PER_DRAW = 64
 """Frames drawn between two progress reports."""
-
-Stage = Literal["draw", "encode"]
-Progress = Callable[[Stage], object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,172 +30,192 @@ class EncoderInfo:
     batch_size: int
     """States per call, at most."""
     render_size: RenderSize
-    clip: ClipShape
-    """The clips whose features a state has."""
-    sees_states: bool
-    """Whether it sees the numbers of states in place of their frames."""
+    clips: Sequence[ClipShape]
+    """The clips whose features a state has, for each encoder."""
     ordered: bool
     """Whether features depend on the states of the episode before."""
     interpolate: bool
     """Whether rewards may be interpolated between those of other states."""
-    num_views: int
-    """Views that features are of: V."""
     head: Any
-    """The head of the model, on the CPU; None: there is none yet."""
+    """The head of the model, or the `Expression` of a combination, on the CPU; None: there is none yet."""
     multi_view: bool
     """Whether the head sees all views at once."""
+    sees_states: bool
+    """Whether it sees the numbers of states in place of their frames."""
     fingerprint: str
-    feature_shape: tuple[int, int] | None
-    """Shape of a state's features, (V, D); None if the model does not say its `feature_size`."""
+    shapes: Sequence[tuple[int, int | None]]
+    """The shape of the features of a state, (V, D), for each encoder; D is None if the model does not say it."""
 
-    def make_head(self, combine: CombineViews | None) -> ViewsHead | None:
+    @property
+    def feature_shape(self) -> tuple[int, int] | None:
+        """Shape of a state's features, (V, D); of several encoders (1, sum of V * D). None if it is not known."""
+        shapes = [(views, size) for views, size in self.shapes if size is not None]
+        if len(shapes) < len(self.shapes):
+            return None
+        return shapes[0] if len(shapes) == 1 else (1, sum(views * size for views, size in shapes))
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the reward of a state depends on those before it."""
+        return self.head.looks_back if isinstance(self.head, Expression) else isinstance(self.head, SequenceHead)
+
+    def make_head(self, combine: CombineViews | None) -> Any:
         """Make the head of states, None if there is none yet; rewards of views are combined, by "min" for None."""
-        if self.multi_view:
-            if combine is not None:
-                seen = "no view, but the states" if self.sees_states else "all views at once"
-                raise ValueError(f"`combine_views` is not for a reward that sees {seen}. Leave it out.")
-        elif combine is None and self.num_views > 1:
-            combine = CombineViews("min", self.num_views)
-        return None if self.head is None else make_head(self.head, combine, self.fingerprint)
+        if isinstance(self.head, Expression):
+            return self.head.bind(self.shapes, combine)
+        if self.multi_view and combine is not None:
+            seen = "no view, but the states" if self.sees_states else "all views at once"
+            raise ValueError(f"`combine_views` is not for a reward that sees {seen}. Leave it out.")
+        if self.head is None:
+            return None
+        return make_head(self.head, combine, self.fingerprint, self.shapes[0][0], multi_view=self.multi_view)
 
     def check_fits(self, time_limit: int | None, score_every: int = 1) -> None:
         """Raise a ValueError if clips do not fit into an episode, or rewards cannot be interpolated as asked for."""
-        clip = self.clip
-        if time_limit is not None and clip.span >= time_limit:
-            raise ValueError(
-                f"`clip_length` and `clip_stride` must make clips that fit into an episode, of {time_limit} steps at "
-                f"most. Received {clip.length} frames, {clip.stride} steps apart: {clip.span + 1} steps."
-            )
-        if clip.every > 1 and isinstance(self.head, SequenceHead):
-            raise ValueError("`every` of a reward is not for a head that looks at sequences of states.")
+        for clip in self.clips:
+            if time_limit is not None and clip.span >= time_limit and not clip.is_prefix:
+                raise ValueError(
+                    f"`clip_length` and `clip_stride` must make clips that fit into an episode, of {time_limit} steps "
+                    f"at most. Received {clip.length} frames, {clip.stride} steps apart: {clip.span + 1} steps."
+                )
         reason = "depends on the states before" if self.ordered else None
         if not self.interpolate:
             reason = "says that it cannot be interpolated"
-        if isinstance(self.head, SequenceHead):
+        if self.looks_back:
             reason = "looks at sequences of states"
-        if clip.length > 1:
+        if any(clip.length > 1 for clip in self.clips):
             reason = "is of clips, which overlap"
-        if clip.every > 1:
-            reason = f"says itself that one state in {clip.every} is scored"
+        for every in {clip.every for clip in self.clips} - {1}:
+            reason = f"says itself that one state in {every} is scored"
         if reason is not None and score_every > 1:
             rule = f"`score_every` is not for this reward: it {reason}"
             raise ValueError(f"{rule}. Received {score_every}. Leave it out.")
 
 
 class StateEncoder:
-    """Encodes states of `num_views` views by a reward model: their features are float32 (B, V, D)."""
+    """Encodes states of `num_views` views by a reward model, or by all models of a combination.
+
+    Features are float32 (B, V, D); those of several encoders are one after the other, (B, 1, sum of V * D).
+    """
 
     def __init__(self, model: RewardModel, num_views: int) -> None:
-        if model.num_views not in (None, num_views):
-            raise ValueError(
-                f"`head` must be of as many views as there are cameras, {num_views}. Received a head of "
-                f"{model.num_views}. Pass the cameras that it was fitted to."
-            )
         self.model = model
-        self._is_single = model.encodes == "view"
-        per_state = 1 if model.encodes == "states" else num_views
-        self.microbatch_size: int = max(1, (model.microbatch_size or model.batch_size) // per_state)
-        """States per interruptible call."""
-        self._width = model.feature_size
-        """Width of the features, D; None before the first ones, if the model does not say it."""
-        self._ndim = 4 if model.clip_length == 1 else 5
-        """Dimensions of frames, or of clips, from one view."""
-        views = num_views if self._is_single else 1
+        if isinstance(model, CombinedModel):
+            encoders, head = model.encoders, model.expression.on_cpu(head_on_cpu)
+            names = [next(one.name for one in head.members if one.encoder == i) for i in range(len(encoders))]
+        else:
+            encoders, head, names = [model], head_on_cpu(model.head), [""]
+        self._parts = [EncoderPart(one, num_views, name) for one, name in zip(encoders, names, strict=True)]
+        self._drawings: dict[object, Drawings] = {}
+        """Draws what the encoders of a combination see, by size."""
+        is_alone = len(encoders) == 1
         self.info = EncoderInfo(
-            batch_size=max(1, model.batch_size // per_state),
-            render_size=partial(checked_size, model.render_size),
-            clip=model.clip,
-            sees_states=model.encodes == "states",
-            ordered=model.ordered,
+            batch_size=min(part.batch_size for part in self._parts),
+            # Several encoders draw at the sizes that they see, from a renderer of the environment's own.
+            render_size=partial(checked_size, model.render_size) if is_alone else unchanged_size,
+            clips=[part.clip for part in self._parts],
+            ordered=any(one.ordered for one in encoders),
             interpolate=model.interpolate,
-            num_views=views,
-            head=head_on_cpu(model),
-            multi_view=model.multi_view or not self._is_single,
+            head=head,
+            multi_view=model.multi_view or model.encodes != "view",
+            sees_states=all(part.sees_states for part in self._parts),
             fingerprint=model.fingerprint,
-            feature_shape=None if model.feature_size is None else (views, int(model.feature_size)),
+            shapes=[(part.num_views, size_of(part.model)) for part in self._parts],
         )
 
-    def see(self, batch: StateBatch, renderer: Renderer, progress: Progress = lambda stage: None) -> NDArray[Any]:
-        """Draw the rows of a batch, N of them: what the model sees of states, frames or their numbers."""
+    @property
+    def microbatch_size(self) -> int:
+        """States per interruptible call."""
+        return min(part.microbatch_size for part in self._parts)
+
+    def see(self, batch: StateBatch, renderer: Renderer, progress: Progress = lambda stage: None) -> Sequence[Seen]:
+        """Draw the rows of a batch: what each encoder sees of them, and which of these rows each state has."""
         rows = replace(batch.states, clips=None)
-        if self.info.sees_states:
-            if rows.rows.ndim != 2 or rows.rows.dtype != np.float64:
-                raise InputError(
-                    '`inputs="states"` needs states from which frames can be drawn. Received frames, of shape '
-                    f'{rows.rows.shape[1:]}. Pass inputs="frames".'
-                )
-            return read_only(rows.rows)
-        drawn = []
-        for start in range(0, len(rows), FRAMES_PER_DRAW):
-            drawn.append(rows[start : start + FRAMES_PER_DRAW].draw(renderer))
-            progress("draw")
-        frames = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
-        return read_only(frames) if np.may_share_memory(frames, rows.rows) else frames  # stored: they may come again
+        if len(self._parts) == 1:
+            (part,) = self._parts
+            seen_of_all = _see_states(rows) if part.sees_states else _draw(rows, partial(_draw_by, renderer), progress)
+            return [(seen_of_all, batch.states.clips)]
+        indices = self._split_clips(batch.states)
+        sizes = ["states" if part.sees_states else _find_size(part.model, renderer) for part in self._parts]
+        seen: list[Seen] = [(rows.rows, None)] * len(self._parts)
+        for size in dict.fromkeys(sizes):  # each is drawn once
+            own = [i for i, other in enumerate(sizes) if other == size]
+            used = np.unique(np.concatenate([indices[i].ravel() for i in own]))
+            if size == "states":
+                frames = _see_states(rows[used])
+            else:
+                drawings = self._drawings.setdefault(size, Drawings(renderer))
+                frames = _draw(rows[used], partial(drawings.draw, size=size), progress)
+            for i in own:
+                seen[i] = frames, np.searchsorted(used, indices[i])
+        return seen
+
+    def _split_clips(self, states: States) -> list[NDArray[np.int64]]:
+        """The rows of each encoder's clips, (B, F), or of its states, (B,). States without clips are all of them."""
+        lengths = [part.clip.length for part in self._parts]
+        clips = states.clips
+        if clips is None:
+            clips = np.repeat(np.arange(len(states))[:, None], sum(lengths), axis=1)
+        columns = np.split(clips, np.cumsum(lengths), axis=1)[: len(lengths)]
+        return [own[:, 0] if own.shape[1] == 1 else own for own in columns]
 
     def encode(
         self,
-        seen: NDArray[Any],
+        seen: Sequence[Seen],
         batch: StateBatch,
         begin: Callable[[], object] = lambda: None,
         progress: Progress = lambda stage: None,
     ) -> Features:
-        """Return the features of a batch, of whose rows `seen` was drawn: float32 (B, V, D).
+        """Return the features of a batch, of which `see` made `seen`: float32 (B, V, D).
 
         It encodes in microbatches, so that a large model on a CPU can be stopped: `begin` is called before each.
         """
-        held = batch.states.clips
-        if held is not None and held.ndim == 1:
-            return self.encode(seen, replace(batch, states=replace(batch.states, clips=None)), begin, progress)[held]
-        parts, size = [], self.microbatch_size
-        for start, stop, memory in batch.runs:
-            for first in range(start, stop, size):
-                begin()
-                last = min(first + size, stop)
-                keys = batch.keys[first:last]
-                with _naming_states(keys):
-                    frames = batch.states.gather(seen, slice(first, last))
-                    if memory is None:
-                        parts.append(self.features(frames))
-                    else:
-                        parts.append(self._continue(frames, int(keys[0]), memory))
-                self._width = width = self._width or parts[-1].shape[2]
-                if parts[-1].shape[2] != width:
-                    rule = "`encode` must return features of one width"
-                    raise ValueError(f"{rule}. Received {parts[-1].shape[2]}, after {width}.")
-                progress("encode")
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        pairs = zip(self._parts, seen, strict=True)
+        return _join([part.encode(own, batch, begin, progress) for part, own in pairs])
 
     def features(self, frames: NDArray[Any]) -> Features:
-        """Return the features of states, float32 (B, V, D).
-
-        Frames are uint8 (B, V, H, W, 3), or (B, H, W, 3) of one view; clips (B, F, V, H, W, 3) or (B, F, H, W, 3); or
-        states, float64 (B, S).
-        """
-        if self.info.sees_states:
-            return encode_frames(self.model, frames)[:, None]
-        views = self._with_views(frames)
-        if not self._is_single:
-            return encode_frames(self.model, views)[:, None]
-        views = np.moveaxis(views, -4, 1)  # the frames of each view of each state, one after the other
-        return encode_frames(self.model, views.reshape(-1, *views.shape[2:])).reshape(*views.shape[:2], -1)
-
-    def _continue(self, frames: NDArray[Any], key: int, memory: "dict[int, Any]") -> Features:
-        """Return the features of the next states of an episode; what is remembered is found and kept by keys."""
-        if key not in memory:
-            raise RuntimeError("The states of the episode before these were not scored.")
-        views = frames[:, None] if self.info.sees_states else self._with_views(frames)
-        before = (None,) * views.shape[1] if memory[key] is None else memory[key]
-        encoded = [self.model.continue_episode(views[:, view], last) for view, last in enumerate(before)]
-        memory[key + len(frames)] = tuple(after for _, after in encoded)
-        return np.stack([check_features(self.model, features, len(frames)) for features, _ in encoded], axis=1)
-
-    def _with_views(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Frames with the dimension of the views, which comes before height and width."""
-        return frames if frames.ndim > self._ndim else np.expand_dims(frames, -4)
+        """Return the features of frames of states, see `EncoderPart.features`: float32 (B, V, D)."""
+        return _join([part.features(frames) for part in self._parts])
 
     def close(self) -> None:
         """End the processes of the model, if it has any. Any thread may call this, also again."""
         self.model.close()
+        for drawings in self._drawings.values():
+            drawings.close()
+
+
+def _join(features: Sequence[Features]) -> Features:
+    """The features of several encoders, (B, V, D) each, one after the other: (B, 1, sum of V * D)."""
+    return features[0] if len(features) == 1 else np.concatenate([one.reshape(len(one), 1, -1) for one in features], 2)
+
+
+def _draw(rows: States, draw: Callable[[States], NDArray[np.uint8]], progress: Progress) -> NDArray[np.uint8]:
+    drawn = []
+    for start in range(0, len(rows), FRAMES_PER_DRAW):
+        drawn.append(draw(rows[start : start + FRAMES_PER_DRAW]))
+        progress("draw")
+    frames = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
+    return read_only(frames) if np.may_share_memory(frames, rows.rows) else frames  # stored: they may come again
+
+
+def _see_states(rows: States) -> NDArray[np.float64]:
+    """The numbers of states that can be drawn."""
+    if rows.rows.ndim != 2 or rows.rows.dtype != np.float64:
+        raise InputError(
+            '`inputs="states"` needs states from which frames can be drawn. Received frames, of shape '
+            f'{rows.rows.shape[1:]}. Pass inputs="frames".'
+        )
+    return read_only(rows.rows)
+
+
+def _draw_by(renderer: Renderer, rows: States) -> NDArray[np.uint8]:
+    return rows.draw(renderer)
+
+
+def _find_size(model: RewardModel, renderer: Any) -> tuple[int, int] | None:
+    """The size at which a model sees what a renderer draws; None: as frames are stored."""
+    own = None if isinstance(renderer, FrameStore) else (renderer.height, renderer.width)
+    return None if own is None else checked_size(model.render_size, *own)
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -215,26 +225,12 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-def head_on_cpu(model: RewardModel) -> Any:
+def head_on_cpu(head: Any) -> Any:
     """Copy the head of a model to the CPU; a function, or a method of the model, is its head as it is."""
-    head = model.head
     if head is None or inspect.ismethod(head) or inspect.isfunction(head):
         return head
     head = copy.deepcopy(head)  # the model's stays on its device
     return head.cpu() if hasattr(head, "cpu") else head
-
-
-@contextmanager
-def _naming_states(keys: Keys) -> Iterator[None]:
-    """Add to the error of a program which state the frame is of."""
-    try:
-        yield
-    except ProgramError as error:
-        if error.frame is not None:
-            views = max(1, error.count // len(keys))
-            environment, step = divmod(int(keys[error.frame // views]), MAX_STEPS)
-            error.args = (f"{error} The frame is of environment {environment}, step {step}.",)
-        raise
 
 
 def build_encoder(build: Callable[..., RewardModel], num_views: int, device: str = "auto") -> StateEncoder:

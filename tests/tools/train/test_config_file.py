@@ -181,7 +181,7 @@ logging: 3
         "line 5: `reward.alpha` must be a number from 0 to 1. Received True.",
         "line 6: `reward.pretraned_model` is not known. Did you mean `reward.pretrained_model`?",
         "line 7: `reward.target_prompts` must be a valid list. Received 5.",
-        "line 8: `reward.zoom` is not known. Known in `reward`: prompt, baseline, alpha, model",
+        "line 8: `reward.zoom` is not known. Known in `reward`: prompt, goal_images, baseline,",
         "line 9: `reward.batch_size` must be an integer of at most 1,000,000,000. Received ",
         "line 11: `rl.n_steps` must be a valid integer",
         "line 13: `rl.tau` is given twice: as `rl.tau` in line 12.",

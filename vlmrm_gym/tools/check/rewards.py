@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import InputError, as_input_error, said_warnings
 from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.clip import CLIP
-from vlmrm_gym.rewards.heads import CombineViews, SequenceHead, apply_head
+from vlmrm_gym.rewards.current_head import apply_head
+from vlmrm_gym.rewards.heads import CombineViews, SequenceHead
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import Features, Rewards
 from vlmrm_gym.rewards.spec import RewardSpec

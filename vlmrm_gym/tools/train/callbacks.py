@@ -25,7 +25,7 @@ from vlmrm_gym.tools.train.config import Config
 from vlmrm_gym.tools.train.config_file import to_yaml
 from vlmrm_gym.tools.train.evaluation import record_video
 from vlmrm_gym.tools.train.preferences import Learning
-from vlmrm_gym.tools.train.resumable import Progress, ResumableVecEnv, counters, preserve_rng, restart
+from vlmrm_gym.tools.train.resumable import ResumableVecEnv, RunProgress, counters, preserve_rng, restart
 from vlmrm_gym.tools.train.run_folder import CHECKPOINTED, METRICS, RunFolder
 from vlmrm_gym.tools.train.signals import Interrupted, SignalGuard
 
@@ -48,11 +48,11 @@ class RunCallback(BaseCallback):
         envs: ResumableVecEnv,
         signals: SignalGuard,
         learning: Learning | None = None,
-        progress: Progress | None = None,
+        progress: RunProgress | None = None,
     ) -> None:
         super().__init__()
         self.config, self.folder, self.envs, self.signals, self.learning = config, folder, envs, signals, learning
-        self.progress = progress or Progress()
+        self.progress = progress or RunProgress()
         self._is_resumed = progress is not None
         self._due_at: int | None = None
         """The step at which a checkpoint became due that is not taken yet."""

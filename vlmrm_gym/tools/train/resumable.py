@@ -25,7 +25,7 @@ _COUNTERS += ("_current_progress_remaining",)
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """The progress of a training run; part of a checkpoint."""
 
     step: int = 0

@@ -39,7 +39,7 @@ from vlmrm_gym.tools.train.environments import make_envs
 from vlmrm_gym.tools.train.evaluation import load_weights
 from vlmrm_gym.tools.train.outputs import TensorBoardWriter, plot_learning_curve
 from vlmrm_gym.tools.train.preferences import Learning
-from vlmrm_gym.tools.train.resumable import Progress, ResumableVecEnv
+from vlmrm_gym.tools.train.resumable import ResumableVecEnv, RunProgress
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 from vlmrm_gym.tools.train.signals import SignalGuard
 
@@ -99,7 +99,7 @@ def resume(config: Config, folder: RunFolder) -> None:
         running.enter_context(_tracked(config, folder))
         atomic_write_text(folder.config_file, to_yaml(config, folder.path))
         folder.rewind(checkpoint)
-        _learn(config, folder, envs, model, learning, None if state is None else Progress(**state["progress"]))
+        _learn(config, folder, envs, model, learning, None if state is None else RunProgress(**state["progress"]))
 
 
 def _with_own_pictures(config: Config, folder: RunFolder) -> Config:
@@ -172,7 +172,7 @@ def _learn(
     envs: ResumableVecEnv,
     model: BaseAlgorithm,
     learning: Learning | None = None,
-    progress: Progress | None = None,
+    progress: RunProgress | None = None,
 ) -> None:
     """Train to the end, from the progress of a checkpoint if given. TensorBoard events after it are purged."""
     left = (config.rl.n_steps or 0) - model.num_timesteps

@@ -1,0 +1,237 @@
+"""The model and the head of rewards that are made of other rewards. Imports torch only where they are called."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from vlmrm_gym._util.validation import as_array, as_float32, short_repr
+from vlmrm_gym.rewards.combination import Combination, PartScores, Scores, find_rewards, name_of, unique_names
+from vlmrm_gym.rewards.heads import CombineViews, ReportingHead, Reports, SequenceHead, make_head
+from vlmrm_gym.rewards.model import Features, RewardModel, only_feature
+from vlmrm_gym.rewards.own import as_model
+from vlmrm_gym.rewards.spec import RewardSpec
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One of the rewards of an expression: where its features are, and its head."""
+
+    name: str
+    encoder: int
+    """The number of its encoder."""
+    head: Any
+    """The head of the model, or later that of states; None: it is yet to be learned."""
+    multi_view: bool
+    fingerprint: str
+
+
+class CombinedModel(RewardModel):
+    """The models of the rewards that a `Combination` is made of.
+
+    Models with equal encoders share one. `head` is that of one view; `expression` is for any number of them.
+    """
+
+    def __init__(self, spec: Combination, device: str = "auto") -> None:
+        rewards: list[RewardSpec] = []
+        for reward in find_rewards(spec):
+            if reward not in rewards:
+                rewards.append(reward)
+        names = unique_names([name_of(reward) for reward in rewards])
+        if len(learned := [name for name, reward in zip(names, rewards, strict=True) if reward.learns]) > 1:
+            raise ValueError(f"`reward` must have at most one part that is yet to be learned. Received {learned}.")
+        self.encoders: list[RewardModel] = []
+        """One model of each encoder."""
+        keys: list[object] = []
+        members: list[Member] = []
+        for name, reward in zip(names, rewards, strict=True):
+            model = as_model(reward.build(device), name)
+            key = object() if model.encoder_key is None else (model.encoder_key, model.clip_shape)
+            if key not in keys:
+                keys.append(key)
+                self.encoders.append(model)
+            multi_view = model.multi_view or model.encodes != "view"
+            members.append(
+                Member(
+                    name=name,
+                    encoder=keys.index(key),
+                    head=model.head,
+                    multi_view=multi_view,
+                    fingerprint=model.fingerprint,
+                )
+            )
+        self.expression = Expression(_make_node(spec, rewards), members)
+        """From features to rewards, not bound to a number of views."""
+        self.batch_size = min(model.batch_size for model in self.encoders)
+        self.microbatch_size = min(model.microbatch_size or model.batch_size for model in self.encoders)
+        self.fingerprint = " + ".join(filter(None, (model.fingerprint for model in self.encoders)))
+        self.weights = "; ".join(dict.fromkeys(model.weights for model in self.encoders))
+        self.num_views = next((model.num_views for model in self.encoders if model.num_views is not None), None)
+        self.interpolate = all(model.interpolate for model in self.encoders)
+        if len(self.encoders) == 1:
+            (model,) = self.encoders
+            self.render_size, self.encodes, self.ordered = model.render_size, model.encodes, model.ordered
+            self.clip_length, self.clip_stride, self.clip = model.clip_length, model.clip_stride, model.clip
+            self.every, self.feature_size, self.encoder_key = model.every, model.feature_size, model.encoder_key
+
+    def encode(self, frames: Any) -> Any:
+        """Encode frames of one view by all encoders: their features, float32 (B, D), one after the other."""
+        encoded = [model.encode(frames) for model in self.encoders]
+        if len(encoded) == 1:
+            return encoded[0]
+        import torch
+
+        return torch.cat([torch.as_tensor(as_float32(as_array(features))) for features in encoded], dim=1)
+
+    @property
+    def head(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """From the features of states from one view, in order, to rewards."""
+        return self.expression.bind([(1, size_of(model)) for model in self.encoders], None)
+
+    def close(self) -> None:
+        """See `RewardModel`."""
+        for model in self.encoders:
+            model.close()
+
+
+def size_of(model: RewardModel) -> int | None:
+    """Width of a model's features, D; None if it does not say."""
+    return 1 if model.feature_size is None and model.head is only_feature else model.feature_size
+
+
+def _make_node(spec: RewardSpec, rewards: Sequence[RewardSpec]) -> Scores:
+    """Make the node of a reward, over the scores of these."""
+    if not isinstance(spec, Combination):
+        return PartScores(rewards.index(spec))
+    names = unique_names([name_of(part) for part in spec.parts])
+    return spec.combine([_make_node(part, rewards) for part in spec.parts], names)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """Rewards by a tree of nodes over the heads of several models; `bind` makes the head."""
+
+    root: Scores
+    members: Sequence[Member]
+
+    def on_cpu(self, head_on_cpu: Any) -> "Expression":
+        """Make the same with heads on the CPU."""
+        return Expression(self.root, [replace(one, head=head_on_cpu(one.head)) for one in self.members])
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the reward of a state depends on the states before it."""
+        return self.root.looks_back or any(isinstance(one.head, SequenceHead) for one in self.members)
+
+    def bind(self, shapes: Sequence[tuple[int, int | None]], combine: CombineViews | None) -> "CombinedHead":
+        """Make the head of states.
+
+        Args:
+            shapes: (V, D) of each encoder's features. If there are several encoders, features are (B, 1, sum of V * D).
+            combine: How the rewards of views make one, for heads that score each view; None: by "min".
+        """
+        if combine is not None and all(one.multi_view for one in self.members):
+            raise ValueError("`combine_views` is not for rewards that all see all views at once. Leave it out.")
+        if len(shapes) > 1 and (unknown := [i for i, (_, size) in enumerate(shapes) if size is None]):
+            name = next(one.name for one in self.members if one.encoder == unknown[0])
+            raise ValueError(f"`feature_size` of the reward `{name}` must be set: it is combined with other models.")
+        members = [
+            one
+            if one.head is None
+            else replace(
+                one,
+                head=make_head(one.head, combine, one.fingerprint, shapes[one.encoder][0], multi_view=one.multi_view),
+            )
+            for one in self.members
+        ]
+        return (CombinedSequenceHead if self.looks_back else CombinedHead)(self.root, members, shapes)
+
+
+class CombinedHead(ReportingHead):
+    """The head of an expression, for states with views."""
+
+    def __init__(self, root: Scores, members: Sequence[Member], shapes: Sequence[tuple[int, int | None]]) -> None:
+        self._root, self._members, self._shapes = root, members, shapes
+        self._learned = next((number for number, one in enumerate(members) if one.head is None), None)
+        """The number of the member whose head is yet to be learned."""
+        self.learns = self._learned is not None
+        self.fingerprint = "" if self._learned is None else members[self._learned].fingerprint
+        """Of the features of the part that is learned."""
+
+    def filled(self, head: Any) -> "CombinedHead":
+        """See `ReportingHead`."""
+        assert self._learned is not None
+        members = list(self._members)
+        members[self._learned] = replace(members[self._learned], head=make_head(head, None, "", multi_view=True))
+        kind = CombinedSequenceHead if isinstance(head, SequenceHead) else type(self)
+        return kind(self._root, members, self._shapes)
+
+    def learned_features(self, features: Features) -> Features:
+        """See `ReportingHead`."""
+        assert self._learned is not None
+        return self._select(features, self._members[self._learned].encoder)
+
+    def _select(self, features: Any, encoder: int) -> Any:
+        """Of features (..., 1, sum of V * D), those of an encoder, (..., V, D)."""
+        if len(self._shapes) == 1:
+            return features
+        sizes = [views * (size or 0) for views, size in self._shapes]
+        start = sum(sizes[:encoder])
+        own = features[..., 0, start : start + sizes[encoder]]
+        return own.reshape(*own.shape[:-1], *self._shapes[encoder])
+
+    def __call__(self, features: "torch.Tensor") -> "torch.Tensor":
+        """Score states, or an episode from its beginning, by features, float32 (B, V, D): float32 (B,)."""
+        return self.pay(features, None)[0]
+
+    def pay(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any, Reports]":
+        """See `ReportingHead`."""
+        carries, before = ([None] * len(self._members), None) if carry is None else carry
+        scores, after = zip(
+            *(self._score(one, features, last) for one, last in zip(self._members, carries, strict=True)), strict=True
+        )
+        reports: dict[str, torch.Tensor] = {}
+        rewards, own = self._root.advance(scores, before, reports)
+        return rewards, (after, own), reports
+
+    def _score(self, member: Member, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any]":
+        own, after = self._select(features, member.encoder), None
+        if isinstance(member.head, SequenceHead):
+            scores, after = member.head.advance(own, carry)
+        else:
+            scores = member.head(own)
+        if scores.shape != features.shape[:1] or not scores.isfinite().all():
+            rule = f"the head of `{member.name}` must return a finite number for each state"
+            raise ValueError(f"{rule}. It returned {short_repr(scores.tolist())}.")
+        return scores.float(), after
+
+    def begin(self, first: "torch.Tensor") -> Any:
+        """See `SequenceHead`."""
+        import torch
+
+        scores, carries = [], []
+        for one in self._members:
+            own, carry = self._select(first, one.encoder), None
+            if isinstance(one.head, SequenceHead) and one.head.sees_first:
+                score, carry = torch.zeros(1), one.head.begin(own)  # a reward is of what an action led to
+            else:
+                score, _ = self._score(one, first, None)
+            scores.append(score)
+            carries.append(carry)
+        return carries, self._root.begin(scores)[1]
+
+
+class CombinedSequenceHead(CombinedHead, SequenceHead):
+    """The head of an expression that looks at the states before."""
+
+    @property
+    def sees_first(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See `SequenceHead`."""
+        heads = (one.head for one in self._members)
+        return self._root.sees_first or any(isinstance(head, SequenceHead) and head.sees_first for head in heads)
+
+    def advance(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any]":
+        """See `SequenceHead`."""
+        return self.pay(features, carry)[:2]

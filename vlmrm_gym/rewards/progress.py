@@ -1,0 +1,87 @@
+"""Progress: payment for what a score has gained. Imports no torch before it scores."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from vlmrm_gym._util.validation import check_flag, check_fraction
+from vlmrm_gym.rewards.combination import Combination, Scores, as_part
+from vlmrm_gym.rewards.spec import RewardSpec
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress(Combination):
+    """Pays for progress: gamma c(s_{t+1}) - c(s_t), where c is another reward. Hovering near the goal earns nothing.
+
+    The state before the first action is scored, too. Added to the environment's own reward, with the learner's gamma,
+    it is potential-based shaping (Ng et al., 1999), which leaves the optimal policies as they are where episodes are
+    truncated; a state that terminates keeps its potential here.
+
+    With `best` it pays what exceeds the best score of the episode so far, max(0, c(s_{t+1}) - max(c(s_0), .., c(s_t))):
+    what was lost is not taken back, nor paid again.
+
+    >>> import vlmrm_gym
+    >>> reward = vlmrm_gym.TaskReward() + vlmrm_gym.Progress(vlmrm_gym.CLIP(prompt="a car at the flag"), gamma=0.99)
+
+    Raises:
+        TypeError: `reward` is no reward.
+        ValueError: `gamma` is not from 0 to 1, or is below 1 with `best`; or the environment's own reward is in it.
+    """
+
+    reward: RewardSpec = field(kw_only=False)
+    """What progress is made in."""
+    gamma: float = 1.0
+    """The discount of the learner, from 0 to 1."""
+    best: bool = False
+    """Whether only what exceeds the best so far is paid."""
+    kind: str = field(default="progress", init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reward", as_part("reward", self.reward))
+        check_fraction("gamma", self.gamma)
+        check_flag("best", self.best)
+        if self.best and self.gamma != 1:
+            raise ValueError(f"`gamma` is for best=False. Received {self.gamma!r}. Leave it out.")
+
+    @property
+    def parts(self) -> tuple[RewardSpec, ...]:
+        """See `Combination`."""
+        return (self.reward,)
+
+    def with_parts(self, parts: Sequence[RewardSpec]) -> Self:
+        """See `Combination`."""
+        return type(self)(*parts, gamma=self.gamma, best=self.best)
+
+    def combine(self, parts: Sequence[Scores], names: Sequence[str]) -> Scores:
+        """See `Combination`."""
+        return ProgressScores(parts[0], float(self.gamma), self.best)
+
+
+class ProgressScores(Scores):
+    """The node of a `Progress`. Its carry is the last score, or the best one, and the carry of its part."""
+
+    looks_back = sees_first = True
+
+    def __init__(self, part: Scores, gamma: float, best: bool) -> None:
+        self._part, self._gamma, self._best = part, gamma, best
+
+    def begin(self, scores: "Sequence[torch.Tensor]") -> "tuple[torch.Tensor, Any]":
+        """See `Scores`: nothing is gained yet."""
+        first, carry = self._part.begin(scores)
+        return first * 0, (first, carry)
+
+    def advance(
+        self, scores: "Sequence[torch.Tensor]", carry: Any, reports: "dict[str, torch.Tensor]"
+    ) -> "tuple[torch.Tensor, Any]":
+        """See `Scores`. Where no first state is known, the first one that is scored stands for it."""
+        import torch
+
+        last, before = (None, None) if carry is None else carry
+        own, after = self._part.advance(scores, before, reports)
+        every = torch.cat([own[:1] if last is None else last, own])
+        if self._best:
+            every = every.cummax(0).values
+        return self._gamma * every[1:] - every[:-1], (every[-1:].clone(), after)

@@ -1,0 +1,94 @@
+"""Success: 1 while a score stays high, else 0. Imports no torch before it scores."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from vlmrm_gym._util.validation import check_flag, check_positive_integer, is_number, short_repr
+from vlmrm_gym.rewards.combination import Combination, Scores, as_part
+from vlmrm_gym.rewards.spec import RewardSpec
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Success(Combination):
+    """Pays 1 in a step in which a score has been at least `threshold` for `hold` steps in a row, and 0 in any other.
+
+    Infos say it as `info["vlm_success"]`, bool. `vlmrm-gym check --threshold auto` proposes a threshold.
+
+    >>> import vlmrm_gym
+    >>> reward = vlmrm_gym.Success(vlmrm_gym.CLIP(prompt="an upright pole"), threshold=0.8, hold=5)
+
+    Raises:
+        TypeError: `reward` is no reward.
+        ValueError: `threshold` is not a finite number, `hold` not an integer of at least 1; or the environment's own
+            reward is in it.
+    """
+
+    reward: RewardSpec = field(kw_only=False)
+    """What is to be high."""
+    threshold: float
+    """Its least value."""
+    hold: int = 10
+    """Steps in a row."""
+    terminate: bool = False
+    """Whether success ends the episode: it is terminated. In vector environments this needs `scoring="step"`."""
+    kind: str = field(default="success", init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reward", as_part("reward", self.reward))
+        if not is_number(self.threshold) or not abs(self.threshold) < float("inf"):
+            raise ValueError(f"`threshold` must be a finite number. Received {short_repr(self.threshold)}.")
+        check_positive_integer("hold", self.hold)
+        check_flag("terminate", self.terminate)
+
+    @property
+    def parts(self) -> tuple[RewardSpec, ...]:
+        """See `Combination`."""
+        return (self.reward,)
+
+    def with_parts(self, parts: Sequence[RewardSpec]) -> Self:
+        """See `Combination`."""
+        return type(self)(*parts, threshold=self.threshold, hold=self.hold, terminate=self.terminate)
+
+    @property
+    def terminates(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See `RewardSpec`."""
+        return self.terminate or super().terminates
+
+    def combine(self, parts: Sequence[Scores], names: Sequence[str]) -> Scores:
+        """See `Combination`."""
+        return SuccessScores(parts[0], float(self.threshold), int(self.hold), self.terminate)
+
+
+class SuccessScores(Scores):
+    """The node of a `Success`. Its carry is the steps in a row so far, and the carry of its part."""
+
+    def __init__(self, part: Scores, threshold: float, hold: int, terminate: bool) -> None:
+        self._part, self._threshold, self._hold, self._terminate = part, threshold, hold, terminate
+        self.looks_back = hold > 1 or part.looks_back
+        self.sees_first = part.sees_first
+
+    def begin(self, scores: "Sequence[torch.Tensor]") -> "tuple[torch.Tensor, Any]":
+        """See `Scores`: steps are counted from the first action on."""
+        first, carry = self._part.begin(scores)
+        return first * 0, (0, carry)
+
+    def advance(
+        self, scores: "Sequence[torch.Tensor]", carry: Any, reports: "dict[str, torch.Tensor]"
+    ) -> "tuple[torch.Tensor, Any]":
+        """See `Scores`. Of several, all must succeed to be reported as success; one ends the episode."""
+        import torch
+
+        held, before = (0, None) if carry is None else carry
+        own, after = self._part.advance(scores, before, reports)
+        step = torch.arange(1, len(own) + 1)
+        # The last step below the threshold; before the first of these, the steps that were held at the beginning count.
+        last = torch.where(own < self._threshold, step, -held).cummax(0).values
+        succeeds = step - last >= self._hold
+        reports["success"] = reports.get("success", succeeds) & succeeds
+        if self._terminate:
+            reports["terminate"] = reports.get("terminate", succeeds) | succeeds
+        return succeeds.float(), (int(step[-1] - last[-1]), after)

@@ -1,0 +1,134 @@
+"""Encodes what one model sees of states, in microbatches."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.rewards.model import Features, RewardModel, check_features, encode_frames
+from vlmrm_gym.rewards.program.spec import ProgramError
+from vlmrm_gym.scoring.requests import MAX_STEPS, EpisodeMemory, Keys, StateBatch
+
+Stage = Literal["draw", "encode"]
+Progress = Callable[[Stage], object]
+Index = NDArray[np.int64]
+Seen = tuple[NDArray[Any], Index | None]
+"""What a model sees of the rows of a batch, (N, ...), and the rows of each state: int64 (B,), or (B, F) of clips; None:
+one after the other."""
+
+
+class EncoderPart:
+    """Encodes what one model sees of states of `num_views` views. Messages name it, if it is one of several."""
+
+    def __init__(self, model: RewardModel, num_views: int, name: str = "") -> None:
+        if model.num_views not in (None, num_views):
+            raise ValueError(
+                f"`head` must be of as many views as there are cameras, {num_views}. Received a head of "
+                f"{model.num_views}. Pass the cameras that it was fitted to."
+            )
+        self.model, self.clip, self._name = model, model.clip_shape, name
+        self.sees_states, self._is_single = model.encodes == "states", model.encodes == "view"
+        per_state = 1 if self.sees_states else num_views
+        self.batch_size = max(1, model.batch_size // per_state)
+        """States per call, at most."""
+        self.microbatch_size = max(1, (model.microbatch_size or model.batch_size) // per_state)
+        """States per interruptible call."""
+        self.num_views = num_views if self._is_single else 1
+        """Views that features are of."""
+        self._width = model.feature_size
+        """Width of the features, D; None before the first ones, if the model does not say it."""
+        self._ndim = 4 if model.clip_length == 1 else 5
+        """Dimensions of frames, or of clips, from one view."""
+
+    def encode(self, of: Seen, batch: StateBatch, begin: Callable[[], object], progress: Progress) -> Features:
+        """Return the features of a batch, float32 (B, V, D). `begin` is called before each microbatch."""
+        seen, index = of
+        with _naming_term(self._name):
+            if index is None or index.ndim > 1 or self.model.ordered:
+                return self._encode(seen, index, len(batch), batch, begin, progress)
+            used, index = np.unique(index, return_inverse=True)  # held rewards
+            return self._encode(seen, used, len(used), batch, begin, progress)[index]
+
+    def _encode(
+        self,
+        seen: NDArray[Any],
+        index: Index | None,
+        count: int,
+        batch: StateBatch,
+        begin: Callable[[], object],
+        progress: Progress,
+    ) -> Features:
+        parts, size = [], self.microbatch_size
+        for start, stop, memory in batch.runs if self.model.ordered else [(0, count, None)]:
+            for first in range(start, stop, size):
+                begin()
+                rows = slice(first, min(first + size, stop))
+                keys, frames = batch.keys[rows], seen[rows if index is None else index[rows]]
+                with _naming_states(keys):
+                    if memory is None:
+                        parts.append(self.features(frames))
+                    else:
+                        parts.append(self._continue(frames, int(keys[0]), memory))
+                self._width = width = self._width or parts[-1].shape[2]
+                if parts[-1].shape[2] != width:
+                    rule = "`encode` must return features of one width"
+                    raise ValueError(f"{rule}. Received {parts[-1].shape[2]}, after {width}.")
+                progress("encode")
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def features(self, frames: NDArray[Any]) -> Features:
+        """Return the features of states, float32 (B, V, D).
+
+        Frames are uint8 (B, V, H, W, 3), or (B, H, W, 3) of one view; clips (B, F, V, H, W, 3) or (B, F, H, W, 3); or
+        states, float64 (B, S).
+        """
+        if self.sees_states:
+            return encode_frames(self.model, frames)[:, None]
+        views = self._with_views(frames)
+        if not self._is_single:
+            return encode_frames(self.model, views)[:, None]
+        views = np.moveaxis(views, -4, 1)  # the frames of each view of each state, one after the other
+        return encode_frames(self.model, views.reshape(-1, *views.shape[2:])).reshape(*views.shape[:2], -1)
+
+    def _continue(self, frames: NDArray[Any], key: int, memory: EpisodeMemory) -> Features:
+        """Return the features of the next states of an episode; what is remembered is found and kept by keys."""
+        if key not in memory:
+            raise RuntimeError("The states of the episode before these were not scored.")
+        views = frames[:, None] if self.sees_states else self._with_views(frames)
+        before = (memory[key] or {}).get(self, (None,) * views.shape[1])
+        encoded = [self.model.continue_episode(views[:, view], last) for view, last in enumerate(before)]
+        after = key + len(frames)
+        memory[after] = {**(memory.get(after) or {}), self: tuple(last for _, last in encoded)}
+        return np.stack([check_features(self.model, features, len(frames)) for features, _ in encoded], axis=1)
+
+    def _with_views(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Frames with the dimension of the views, which comes before height and width."""
+        return frames if frames.ndim > self._ndim else np.expand_dims(frames, -4)
+
+
+@contextmanager
+def _naming_term(name: str) -> Iterator[None]:
+    """Add to an error which of several rewards failed."""
+    try:
+        yield
+    except Exception as error:
+        if name and error.args and isinstance(error.args[0], str):
+            error.args = (f"The term `{name}` of the reward failed: {error.args[0]}", *error.args[1:])
+        elif name:
+            error.add_note(f"The term `{name}` of the reward failed.")
+        raise
+
+
+@contextmanager
+def _naming_states(keys: Keys) -> Iterator[None]:
+    """Add to the error of a program which state the frame is of."""
+    try:
+        yield
+    except ProgramError as error:
+        if error.frame is not None:
+            views = max(1, error.count // len(keys))
+            environment, step = divmod(int(keys[error.frame // views]), MAX_STEPS)
+            error.args = (f"{error} The frame is of environment {environment}, step {step}.",)
+        raise
