@@ -255,6 +255,14 @@ def _find_kind(kind: object) -> type[Any]:
     raise ValueError(f'`reward`: kind must be one of {kinds}, or "package.module:Class". Received {kind!r}.{meant}')
 
 
+def pinned_fields(specification: RewardSpec) -> Mapping[str, Any]:
+    """The fields that a run keeps, so that it is resumed with the same reward; of rewards that it is made of, too."""
+    if not isinstance(specification, Combination):
+        return specification.pinned
+    pinned = specification.with_pinned()
+    return {} if pinned == specification else {key: one for key, one in to_mapping(pinned).items() if key != "kind"}
+
+
 def recorded(reward: Any) -> Any:
     """The `reward` that the spec of an environment keeps.
 

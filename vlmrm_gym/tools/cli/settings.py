@@ -20,7 +20,15 @@ from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import PICTURES, SERVER, names_code, names_server, resolve_reward
+from vlmrm_gym.rewards.specification import (
+    PICTURES,
+    SERVER,
+    is_file,
+    map_files,
+    names_code,
+    names_server,
+    resolve_reward,
+)
 from vlmrm_gym.scoring.options import DeviceOption
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
@@ -145,7 +153,7 @@ def _label(reward: Any) -> str:
 def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, Any]:
     """The mapping form of a reward in a JSON file, see `vlmrm_gym.rewards.to_mapping`.
 
-    The head of a `Preference` is a file relative to the folder of this one. Raises an InputError if the file cannot be
+    The files that it names, pictures and heads, are relative to its folder. Raises an InputError if the file cannot be
     read; or names code or a server, and is not trusted.
     """
     try:
@@ -159,9 +167,7 @@ def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, 
         if not trust_code and names(values.get("kind"), values):
             rule = f"names {what}. Received {short_repr(values)}. If you trust it, pass --trust-code."
             raise InputError(f"`reward`: {path} {rule}")
-    if values.get("kind") == "preference" and isinstance(values.get("head"), str):
-        values["head"] = str(path.parent / values["head"])
-    return values
+    return map_files(values, lambda one: str(path.parent / one) if is_file(one) else one, (*PICTURES, "head"))
 
 
 def load_rewards(specs: Iterable[RewardSpec], device: str) -> SeveralRewards:

@@ -16,7 +16,7 @@ from vlmrm_gym.rewards.endpoint.client import read_key
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
 from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import SERVER, names_code, names_server, resolve_reward
+from vlmrm_gym.rewards.specification import SERVER, names_code, names_server, pinned_fields, resolve_reward
 from vlmrm_gym.tools.train.algorithms import (
     ALGORITHMS,
     find_wrong_arguments,
@@ -99,8 +99,8 @@ def complete(config: Config) -> Config:
         raise ConfigError([Problem.of("env_name", f"{rule}. {received}")]) from error
     with constructing(config, "reward.name"):
         specification = find_specification(config)
-        if specification is not None and specification.pinned:
-            kwargs = {**(config.reward.kwargs or {}), **specification.pinned}
+        if specification is not None and (pinned := pinned_fields(specification)):
+            kwargs = {**(config.reward.kwargs or {}), **pinned}
             config = replace(config, reward=replace(config.reward, kwargs=kwargs))
     _check_labeler(config, learns=specification is not None and specification.learns)
     usual = "DQN" if isinstance(traits.action_space, gym.spaces.Discrete) else "SAC"
