@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import imageio.v3 as iio
-import numpy as np
 import tyro
 
 from vlmrm_gym.envs.make import find_task, make_base_env
 from vlmrm_gym.states import StateView
+from vlmrm_gym.tasks.known_states import clear_goals
 
 
 def main(
@@ -26,7 +26,7 @@ def main(
     if task is None:
         raise SystemExit(f"{id} is not of this package.")
     folder.mkdir(parents=True, exist_ok=True)
-    goals = task.make_states().goals(count, np.random.default_rng(seed))
+    goals = clear_goals(task.make_states(), count, seed)
     with (
         closing(make_base_env(task, task.episode_length)) as env,
         closing(StateView(env, task.camera, pin=False)) as view,

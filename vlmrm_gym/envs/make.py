@@ -27,6 +27,7 @@ from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import recorded, resolve_reward
 from vlmrm_gym.states import Quality, StateView
 from vlmrm_gym.tasks import REGISTERED, Task
+from vlmrm_gym.tasks.known_states import clear_goals
 
 NUM_GOALS = 5
 """Goal states that are drawn of a task."""
@@ -262,7 +263,7 @@ def draw_goals(
     A ValueError says that no goals are known of the task, or that the camera does not fit.
     """
     states = task.make_states()
-    goals = [] if states is None else states.goals(NUM_GOALS, np.random.default_rng(0))
+    goals = np.empty(0) if states is None else clear_goals(states, NUM_GOALS)
     if not len(goals):
         raise ValueError(
             f"`goal_images`={TASK_GOALS!r} is for tasks whose goals are known. Received {task.id}. Pass pictures."
