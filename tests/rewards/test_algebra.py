@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reward_models import PixelReward, TwoFeatures
 
 import vlmrm_gym
-from vlmrm_gym import CLIP, Progress, RewardModel, RewardSpec, Success, Sum, TaskReward
+from vlmrm_gym import CLIP, Progress, RewardModel, Success, Sum, TaskReward
 from vlmrm_gym.rewards import from_mapping, to_mapping
 
 POLE = CLIP(prompt="pole vertically upright on top of the cart", model="tiny")
@@ -226,7 +226,7 @@ def scores_as_features(numbers):
 
 @pytest.mark.parametrize("gamma", [0.9, 0.99])
 def test_progress_with_the_learners_gamma_leaves_the_optimal_policy_as_it_is(gamma):
-    """Potential-based shaping (Ng et al., 1999, theorem 1), by value iteration on random MDPs; another gamma does not."""
+    """Potential-based shaping (Ng et al., 1999, theorem 1), by value iteration on random MDPs; any other changes it."""
     changed = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
@@ -285,7 +285,7 @@ def test_success_ends_the_episode_as_if_the_environment_had(mode):
 
 def test_success_that_terminates_needs_rewards_at_once():
     reward = 0.5 * Success(POLE, threshold=0.5, terminate=True) + POLE
-    with pytest.raises(ValueError, match="`terminate` of a success needs scoring=\"step\".*Received 'episode'"):
+    with pytest.raises(ValueError, match=r"`terminate` of a success needs scoring=\"step\".*Received 'episode'"):
         gym.make_vec(CARTPOLE, 2, reward=reward)
     gym.make_vec(CARTPOLE, 2, reward=reward, scoring="step").close()
     env = gym.make(CARTPOLE, reward=Success(POLE, threshold=0.0, hold=3, terminate=True))
@@ -348,8 +348,31 @@ def test_arithmetic_is_that_of_numbers():
     assert repr(0.5 * a - 1) == "0.5 * CLIP(prompt='a') - 1.0"
 
 
-class Weighted(RewardSpec):
-    pass
+@pytest.mark.parametrize("other", ["shared encoder", "another encoder"])
+def test_a_preference_keeps_learning_inside_a_sum(other):
+    """Rewards are NaN before the first head; then the sum of all terms, also of features that are relabelled."""
+    fixed = POLE if other == "shared encoder" else Sum(terms=[(1.0, Sized((40, 60)))])
+    reward = 0.5 * fixed + 2 * vlmrm_gym.Preference(prompt="an upright pole", model="tiny")
+    envs = gym.make_vec(CARTPOLE, 2, reward=reward, episode_length=20)
+    learner = vlmrm_gym.PreferenceLearner(envs, vlmrm_gym.GroundTruthLabeler(), seed=0)
+    envs.action_space.seed(0)
+    envs.reset(seed=0)
+
+    def play():
+        return [late for _ in range(84) for late in vlmrm_gym.read_late(envs.step(envs.action_space.sample())[4])]
+
+    assert np.isnan(np.concatenate([late.rewards for late in play()])).all()
+    assert learner.run_round(60).verdict.accepted
+    for late in play():
+        name = "clip" if other == "shared encoder" else "Sized"
+        np.testing.assert_allclose(late.rewards, 0.5 * late.terms[name] + 2 * late.terms["preference"], atol=1e-5)
+        np.testing.assert_allclose(envs.head(late.features), late.rewards, atol=1e-5)
+        own = learner.head(torch.from_numpy(np.ascontiguousarray(envs.head.part_features(late.features))))
+        np.testing.assert_allclose(late.terms["preference"], own, atol=1e-5)
+    before = envs.head.version
+    learner.run_round(40)
+    assert envs.head.version >= before
+    envs.close()
 
 
 def test_what_cannot_be_combined_is_said():

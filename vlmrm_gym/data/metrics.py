@@ -51,6 +51,33 @@ def epic_distance(reward: ArrayLike, success: ArrayLike) -> float:
     return float(min(np.linalg.norm(first - second) / 2, 1.0))
 
 
+def best_threshold(reward: ArrayLike, success: ArrayLike) -> float:
+    """Choose the threshold that tells successes from failures best: the fewest misses and false positives, as shares.
+
+    It lies in the middle between two rewards, of equally good ones the widest apart (Youden's index).
+
+    Args:
+        reward: float (N,), not all alike.
+        success: bool (N,), with both True and False.
+
+    Raises:
+        ValueError: As `auc`.
+    """
+    rewards, successes = check_labelled(reward, success, both=True)
+    levels = np.unique(rewards)
+    middles = (levels[1:] + levels[:-1]) / 2 if len(levels) > 1 else levels
+    errors = np.array([sum(threshold_errors(rewards, successes, one)) for one in middles])
+    gaps = np.diff(levels) if len(levels) > 1 else np.ones(1)
+    best = np.flatnonzero(errors <= errors.min() + 1e-12)
+    return float(middles[best[gaps[best].argmax()]])
+
+
+def threshold_errors(rewards: np.ndarray, successes: np.ndarray, threshold: float) -> tuple[float, float]:
+    """Measure false positives, the share of failures with at least the threshold, and misses, of successes below it."""
+    high = rewards >= threshold
+    return float(high[~successes].mean()), float(1 - high[successes].mean())
+
+
 def all_alike(values: ArrayLike) -> bool:
     """Tell whether finite numbers differ by at most a billionth of the largest magnitude: no more than by rounding."""
     array = np.asarray(values, dtype=np.float64)

@@ -110,6 +110,10 @@ class Combination(RewardSpec):
         """See `RewardSpec`."""
         return self._each(lambda part: part.with_pinned())
 
+    def stateless(self) -> RewardSpec:
+        """See `RewardSpec`."""
+        return self._each(lambda part: part.stateless())
+
     def build(self, device: str = "auto") -> RewardModel:
         """Load the models of all parts. Raises what their `build` raises."""
         model = importlib.import_module("vlmrm_gym.rewards.combined_model")  # by name: it imports this file, and torch

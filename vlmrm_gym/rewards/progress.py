@@ -51,6 +51,10 @@ class Progress(Combination):
         """See `Combination`."""
         return (self.reward,)
 
+    def stateless(self) -> RewardSpec:
+        """See `RewardSpec`."""
+        return self.reward.stateless()
+
     def with_parts(self, parts: Sequence[RewardSpec]) -> Self:
         """See `Combination`."""
         return type(self)(*parts, gamma=self.gamma, best=self.best)

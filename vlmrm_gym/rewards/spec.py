@@ -51,6 +51,10 @@ class RewardSpec:
         """Return this specification with pictures of the task's goal, which `draw` makes, where it asks for them."""
         return self
 
+    def stateless(self) -> "RewardSpec":
+        """Return the reward of single states: of progress and success the score that they look at."""
+        return self
+
     def with_pinned(self) -> Self:
         """Return this specification with the fields that `pinned` says."""
         return replace(self, **self.pinned) if self.pinned else self  # pyright: ignore[reportType]

@@ -49,6 +49,10 @@ class Success(Combination):
         """See `Combination`."""
         return (self.reward,)
 
+    def stateless(self) -> RewardSpec:
+        """See `RewardSpec`."""
+        return self.reward.stateless()
+
     def with_parts(self, parts: Sequence[RewardSpec]) -> Self:
         """See `Combination`."""
         return type(self)(*parts, threshold=self.threshold, hold=self.hold, terminate=self.terminate)

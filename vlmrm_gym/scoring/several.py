@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import close_on_error
-from vlmrm_gym.rewards.current_head import pay
+from vlmrm_gym.rewards.current_head import CurrentHead, pay
 from vlmrm_gym.rewards.heads import CombineViews, is_missing
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import RewardModel
@@ -52,10 +52,16 @@ class SeveralRewards:
         """Score all states of episodes, one after the other: float32 (B, number of rewards)."""
         return self._score(episodes, begins=True)
 
-    def _score(self, parts: Sequence[States], *, begins: bool = False) -> NDArray[np.float32]:
+    def whole(self, states: States) -> NDArray[np.float32]:
+        """Score all T + 1 states of an episode, of which the first is before any action, and is scored for itself."""
+        return self._score([states[:1], states[1:]], begins=True, first=states[:1])
+
+    def _score(
+        self, parts: Sequence[States], *, begins: bool = False, first: States | None = None
+    ) -> NDArray[np.float32]:
         rewards = np.empty((sum(map(len, parts)), self._count), dtype=np.float32)
         for scorer in self._scorers:
-            rewards[:, scorer.numbers] = scorer(parts, begins=begins)
+            rewards[:, scorer.numbers] = scorer(parts, begins=begins, first=first)
         return rewards
 
     def close(self) -> None:
@@ -83,27 +89,38 @@ class _Scorer:
         self._clips = EpisodeClips(self.queue.info.clips)
         self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self, first: States | None = None) -> None:
         """Begin an episode."""
-        self._clips.begin_episode()
+        self._clips.begin_episode(first)
         self._count, self._memory = 0, {0: None} if self.queue.info.ordered else None
         self._carries: Sequence[Any] = [None] * len(self._heads)
 
-    def __call__(self, parts: Sequence[States], *, begins: bool) -> NDArray[np.float32]:
-        """Score B states, of the current episode or of others that begin: float32 (B, number of rewards)."""
+    def __call__(self, parts: Sequence[States], *, begins: bool, first: States | None = None) -> NDArray[np.float32]:
+        """Score B states, of the current episode or of others that begin: float32 (B, number of rewards).
+
+        With `first` the first part is the state before any action, and the second is of the same episode.
+        """
         requests = []
-        for part in filter(len, parts):
-            if begins:
-                self._begin()
-            keys = self._count + np.arange(len(part))
-            requests.append(Request(self._clips.extend(part), keys, self._memory))
+        for number, part in enumerate(parts):
+            if begins and len(part):
+                self._begin(None if number == 0 else first)
+            keys, is_first = self._count + np.arange(len(part)), first is not None and number == 0
+            clips = self._clips.first(part) if is_first else self._clips.extend(part)
+            requests.append(Request(clips, keys, self._memory))
             self._count += len(part)
+        requests = [request for request in requests if len(request)]
         self.queue.wait(*requests)
         rewards = [np.empty((0, len(self._heads)), dtype=np.float32)]
-        for request in requests:
-            carries = [None] * len(self._heads) if begins else self._carries
-            heads = zip(self._heads, carries, strict=True)
-            paid = [pay(head, request.features, carry) for head, carry in heads]
+        for number, request in enumerate(requests):
+            if begins:
+                self._carries = [self._carry(head, requests[0], first, number) for head in self._heads]
+            pairs = zip(self._heads, self._carries, strict=True)
+            paid = [pay(head, request.features, carry) for head, carry in pairs]
             self._carries = [one.carry for one in paid]
             rewards.append(np.stack([one.rewards for one in paid], axis=1))
         return np.concatenate(rewards)
+
+    def _carry(self, head: Any, before: Request, first: States | None, number: int) -> Any:
+        """The carry of an episode that begins: after its state before any action, if that is known."""
+        is_known = first is not None and number > 0
+        return CurrentHead(head).begin(before.features) if is_known else None

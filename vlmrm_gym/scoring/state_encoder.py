@@ -117,7 +117,7 @@ class StateEncoder:
             ordered=any(one.ordered for one in encoders),
             interpolate=model.interpolate,
             head=head,
-            multi_view=model.multi_view or model.encodes != "view",
+            multi_view=all(one.multi_view or one.encodes != "view" for one in encoders),
             sees_states=all(part.sees_states for part in self._parts),
             fingerprint=model.fingerprint,
             shapes=[(part.num_views, size_of(part.model)) for part in self._parts],

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from tqdm import tqdm
 
 from vlmrm_gym._util.errors import InputError, as_input_error
-from vlmrm_gym.data.metrics import auc
+from vlmrm_gym.data.metrics import auc, best_threshold, threshold_errors
 from vlmrm_gym.data.trajectory import Trajectory
 from vlmrm_gym.rewards.model import Features
 from vlmrm_gym.rewards.models import unload
@@ -136,11 +136,11 @@ def _audit_scene(
             report = Report(
                 subject=settings.name,
                 candidate=candidate,
-                measures=summarise(samples, reward, agreed, searched, measured),
+                measures=summarise(samples, reward, agreed, searched, measured, settings.threshold),
                 agreements=agreed,
                 exploits=searched,
                 controls=measured,
-                notes=[ORDERED] if rewards.encoder.ordered else [],
+                notes=[*[ORDERED] * rewards.encoder.ordered, *filter(None, [candidate.note])],
                 **sections,
             )
             reports.append(report)
@@ -245,6 +245,7 @@ def summarise(
     agreed: Mapping[str, Agreement],
     exploits: AdversarialSearch,
     measured_controls: Sequence[Control],
+    threshold: float | Literal["auto"] | None = None,
 ) -> Measures:
     """Summarise the numbers of one combination of settings."""
     name = AROUND if samples.labelled is samples.around else "rollouts"
@@ -255,7 +256,21 @@ def summarise(
         epic=None if best is None else best.epic,
         control_auc=best_control(measured_controls),
         exploit_excess=_excess(samples, reward, exploits),
+        **_measure_threshold(samples, reward, threshold),
     )
+
+
+def _measure_threshold(
+    samples: Samples, reward: Reward, threshold: float | Literal["auto"] | None
+) -> Mapping[str, float]:
+    """Measure the errors of a threshold on the labelled states; "auto" chooses the best."""
+    labelled = samples.labelled
+    if threshold is None or labelled.success is None or not labelled.has_both:
+        return {}
+    rewards = reward(labelled.features)
+    value = best_threshold(rewards, labelled.success) if threshold == "auto" else threshold
+    false_positives, misses = threshold_errors(rewards, labelled.success, value)
+    return {"threshold": value, "false_positives": false_positives, "misses": misses}
 
 
 def _excess(samples: Samples, reward: Reward, exploits: AdversarialSearch) -> float | None:

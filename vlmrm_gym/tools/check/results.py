@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vlmrm_gym._util import __version__
 from vlmrm_gym._util.system import read_commit, usable_cores
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import unwrapped
+from vlmrm_gym.rewards.specification import PICTURES, unwrapped
 from vlmrm_gym.tools.check.measures import Agreement, Control, Interval
 
 
@@ -31,6 +31,8 @@ class Candidate:
     """The value of `camera`."""
     combine_views: str | None
     """None if there is one view."""
+    note: str = ""
+    """Said of it in its report."""
 
     @property
     def title(self) -> str:
@@ -43,6 +45,7 @@ class Candidate:
         """All settings by their names; those of the reward first."""
         spec = unwrapped(self.reward)
         values = {one.name: getattr(spec, one.name) for one in fields(spec) if one.init} if is_dataclass(spec) else {}
+        values |= {name: [repr(one) for one in values[name]] for name in PICTURES if values.get(name)}
         values = values or {"reward": self.name}
         return {**values, "textured": self.textured, "camera": self.camera_name, "combine_views": self.combine_views}
 
@@ -140,6 +143,12 @@ class Measures:
     exploit_excess: float | None = None
     """Highest reward of an exploit minus the median reward of successes, in units of the distance between the median
     rewards of successes and of failures. Above 0: the best exploit gets more than the median success."""
+    threshold: float | None = None
+    """The threshold of a `Success` that was asked for, or that tells successes from failures best."""
+    false_positives: float | None = None
+    """Share of the failures with a reward of at least the threshold."""
+    misses: float | None = None
+    """Share of the successes with a reward below the threshold."""
 
     @property
     def ranks(self) -> bool | None:

@@ -18,7 +18,7 @@ from vlmrm_gym._util.errors import InputError, as_input_error, said_warnings
 from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.current_head import apply_head
-from vlmrm_gym.rewards.heads import CombineViews, SequenceHead
+from vlmrm_gym.rewards.heads import CombineViews, is_missing
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import Features, Rewards
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -54,9 +54,10 @@ class EncodedRewards:
                 warnings.simplefilter("ignore", UserWarning)
                 models += [spec.build(device) for spec in more]
         self.encoder = models[0]
-        if self.encoder.clip_length > 1 or isinstance(self.encoder.head, SequenceHead):
+        info = StateEncoder(self.encoder, self.encoder.num_views or 1).info
+        if info.looks_back or any(clip.length > 1 for clip in info.clips):
             raise InputError("`reward` must be of single frames to be checked. Received one of several.")
-        if self.encoder.head is None:
+        if is_missing(info.make_head(None)):
             raise InputError(NO_HEAD)
         self._models = list(zip([*specs, *more], models, strict=True))
 
@@ -74,7 +75,7 @@ def encoder_key(spec: RewardSpec) -> object:
 
 def alpha_curves(spec: RewardSpec) -> dict[str, RewardSpec]:
     """The lines of the landscape, by their labels: a reward with a baseline for several alphas, any other as it is."""
-    if not isinstance(spec, CLIP) or spec.baseline is None:
+    if not isinstance(spec, CLIP) or (spec.baseline is None and spec.baseline_images is None):
         return {"reward": spec}
     return {f"alpha {alpha:g}": replace(spec, alpha=alpha) for alpha in sorted({spec.alpha, *ALPHAS})}
 
@@ -84,7 +85,8 @@ def control_rewards(spec: RewardSpec) -> dict[str, RewardSpec]:
     if not isinstance(spec, CLIP):
         return {}
     texts = {"an unrelated prompt": UNRELATED, "the baseline as the prompt": spec.baseline}
-    return {name: replace(spec, prompt=text, baseline=None, alpha=0.0) for name, text in texts.items() if text}
+    without = {"goal_images": None, "baseline": None, "baseline_images": None, "alpha": 0.0}
+    return {name: replace(spec, prompt=text, **without) for name, text in texts.items() if text}
 
 
 class Scene:

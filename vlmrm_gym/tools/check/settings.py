@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import InputError, as_input_error
 from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.data.trajectory import Trajectory
+from vlmrm_gym.envs.make import draw_goals
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.own import find_callable
 from vlmrm_gym.rewards.sources import default_model
@@ -22,6 +24,12 @@ from vlmrm_gym.states import StateView, is_drawn_from_states
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.tasks.known_states import Rows, TaskStates
 from vlmrm_gym.tools.check.results import Candidate
+
+LOOKS_BACK = (
+    "Progress and success look at the states before. They were checked by the scores that they are made of: a state "
+    "for itself has no progress."
+)
+"""A note on rewards that look back."""
 
 SuccessFunction = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
 """From states, float64 (N, S), to whether they succeed, bool (N,)."""
@@ -44,6 +52,8 @@ class AuditSettings:
     """bool (N,): which states of these rollouts succeed; None: as the task or `success_fn` says."""
     seed: int = 0
     device: str = "auto"
+    threshold: float | Literal["auto"] | None = None
+    """Of a `Success`, whose errors are measured; "auto" proposes one."""
 
     def task_states(self, env: gym.Env[Any, Any], seen: Rows) -> TaskStates | None:
         """Make the `TaskStates`, from states of rollouts, float64 (N, S); None if they cannot be made."""
@@ -82,6 +92,11 @@ def find_candidates(
                 settings.success_fn(np.stack([view.capture()[0]] * 2))
         num_views = {name: _count_views(env, camera) for name, camera in cameras.items()}
         rewards = {label: reward.with_model(default_model(env)) for label, reward in rewards.items()}
+    notes = {label: LOOKS_BACK if reward.stateless() != reward else "" for label, reward in rewards.items()}
+    seen = {
+        (label, look, name): reward.stateless().with_goal_images(partial(_draw_goals, settings, camera, look))
+        for (label, reward), look, (name, camera) in product(rewards.items(), textured, cameras.items())
+    }
     if max(num_views.values()) == 1 and tuple(combine_views) != ("min",):
         raise InputError(
             f"`combine_views` is for several views. Received {', '.join(map(repr, combine_views))} for one. "
@@ -92,10 +107,26 @@ def find_candidates(
             with as_input_error():
                 CombineViews(how, views)
     return [
-        Candidate(name=label, reward=reward, textured=look, camera_name=name, camera=camera, combine_views=combine)
-        for (label, reward), look, (name, camera) in product(rewards.items(), textured, cameras.items())
+        Candidate(
+            name=label,
+            reward=seen[label, look, name],
+            textured=look,
+            camera_name=name,
+            camera=camera,
+            combine_views=combine,
+            note=notes[label],
+        )
+        for label, look, (name, camera) in product(rewards, textured, cameras.items())
         for combine in (combine_views if num_views[name] > 1 else (None,))
     ]
+
+
+def _draw_goals(settings: AuditSettings, camera: Any, textured: bool | None) -> list[NDArray[np.uint8]]:
+    """Draw the goals of the task, as a candidate sees them."""
+    if settings.task is None:
+        raise InputError(f'`goal_images`="task" is for registered tasks. Received {settings.name}. Pass pictures.')
+    with as_input_error(DependencyNotInstalled):
+        return draw_goals(settings.task, camera=camera, **({} if textured is None else {"textured": textured}))
 
 
 def _count_views(env: gym.Env[Any, Any], camera: Any) -> int:

@@ -45,8 +45,23 @@ MEASURES = {
         "How far the best exploit is above the median success; 1 is the distance between the medians of successes and "
         "failures. Above 0, the best exploit gets more than the median success.",
     ),
+    "threshold": MeasureText("Threshold", "Threshold", "The least reward that counts as success, for Success."),
+    "false_positives": MeasureText(
+        "False positives", "False", "Share of the failures whose reward is at least the threshold. 0 is best."
+    ),
+    "misses": MeasureText("Misses", "Missed", "Share of the successes whose reward is below the threshold. 0 is best."),
 }
 """The fields of `Measures`."""
+_ASKED_FOR = ("threshold", "false_positives", "misses")
+
+
+def shown_measures(rows: Sequence[Measures]) -> dict[str, MeasureText]:
+    """The measures to show: those of thresholds where they were asked for."""
+    return {
+        name: text
+        for name, text in MEASURES.items()
+        if name not in _ASKED_FOR or any(getattr(row, name) is not None for row in rows)
+    }
 
 
 def format_number(value: float | None) -> str:
@@ -123,13 +138,14 @@ def print_summary(report: Report, console: Console, path: Path | None) -> None:
 def _make_table(rows: Sequence[MeasuredCandidate]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("Settings", min_width=12)
-    for measure in MEASURES.values():
+    shown = shown_measures([row.measures for row in rows])
+    for measure in shown.values():
         table.add_column(measure.short, justify="right", no_wrap=True)
     names = varying_settings(rows)
     for row in rows[:MAX_ROWS]:
         settings = row.candidate.settings
         known = [name for name in names if settings.get(name) is not None]
         others = [f"{label(name).lower()} {describe_setting(settings[name])}" for name in known]
-        measures = ("\n".join(describe_measure(row.measures, name)) for name in MEASURES)
+        measures = ("\n".join(describe_measure(row.measures, name)) for name in shown)
         table.add_row(", ".join([row.candidate.title, *others]), *measures)
     return table

@@ -63,6 +63,8 @@ class Check(RewardFlags, ViewOptions):
     """a folder made by `vlmrm-gym dataset`, in place of new rollouts"""
     labels: Path | None = None
     """a CSV file with the columns episode, step, success, for the steps of --rollouts"""
+    threshold: float | Literal["auto"] | None = None
+    """measure what a threshold of Success tells apart, on the states whose success is known; auto proposes one"""
     seed: int = 0
     """of everything that is drawn, from 0"""
 
@@ -105,6 +107,7 @@ def _check(command: Check, made_by: str) -> "Report":
         success_fn=None if command.success is None else find_success_fn(command.success),
         seed=command.seed,
         device=command.device,
+        threshold=command.threshold,
     )
     cameras: Any = command.camera
     combine_views: Any = command.combine_views

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,11 +21,11 @@ from vlmrm_gym._util.errors import InputError, as_input_error, say
 from vlmrm_gym._util.validation import find_time_limit
 from vlmrm_gym.data.dataset_folder import DatasetFolder, check_spaces
 from vlmrm_gym.data.rollouts import Policy, constant_actions, play, random_actions
-from vlmrm_gym.envs.make import find_task
+from vlmrm_gym.envs.make import draw_goals, find_task
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import to_mapping
+from vlmrm_gym.rewards.specification import PICTURES, to_mapping
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.states import StateView
 from vlmrm_gym.tools.cli.settings import RewardFlags, load_rewards, parse
@@ -98,6 +99,10 @@ def _record(command: Dataset) -> Path:
         env = opened.enter_context(closing(make_unscored_env(command.id, command.env, command.steps)))
         check_spaces(env)
         specs = {label: spec.with_model(default_model(env)) for label, spec in specs.items()}
+        if task is not None:
+            with as_input_error(DependencyNotInstalled):
+                draw = partial(draw_goals, task, camera=camera)
+                specs = {label: spec.with_goal_images(draw) for label, spec in specs.items()}
         if (steps := command.steps or find_time_limit(env)) is None:
             raise InputError(
                 "`steps` must be given: this environment has no time limit. Pass --steps 200, for example."
@@ -116,7 +121,7 @@ def _record(command: Dataset) -> Path:
                 combine = None if how is None else CombineViews(how, view.num_views)
                 scorer = opened.enter_context(closing(load_rewards(specs.values(), command.device)))
                 scorer.open(view.make_renderer, view.num_views, combine)
-            score = scorer.episodes  # as in training, clips begin with the state that the first action led to
+            score = scorer.whole
         folder.begin(settings, overwrite=command.overwrite)
         missing = folder.missing(command.episodes)
         done = command.episodes - len(missing)
@@ -125,7 +130,7 @@ def _record(command: Dataset) -> Path:
                 seed = command.seed + episode
                 rollout = play(env, view, make_policy(seed), seed=seed, steps=steps, source=name)
                 states = rollout.with_initial
-                rewards = None if score is None else score(states[:1], states[1:])
+                rewards = None if score is None else score(states)
                 folder.add(episode, rollout, env, rewards, view if command.frames else None)
                 done += 1
         except (KeyboardInterrupt, OSError):
@@ -158,9 +163,10 @@ def _describe(command: Dataset, specs: Mapping[str, RewardSpec]) -> dict[str, An
     with as_input_error(TypeError):  # a function of a notebook has no mapping form
         rewards = [to_mapping(spec) for spec in specs.values()]
     flags = asdict(command)
-    for name in ("out", "overwrite", "trust_code", "baseline", "model", "reward", "reward_kwargs"):
+    told = ("baseline", "model", "reward", "reward_kwargs", *PICTURES)
+    for name in ("out", "overwrite", "trust_code", *told):
         del flags[name]
-    prompts = list(dict.fromkeys(reward["prompt"] for reward in rewards if "prompt" in reward))
+    prompts = list(dict.fromkeys(reward["prompt"] for reward in rewards if reward.get("prompt")))
     return {**flags, "prompt": prompts, "rewards": rewards, "columns": list(specs)}
 
 

@@ -1,7 +1,7 @@
 """Trainings whose reward is learned from comparisons: rounds, checkpoints, and the reward as it is so far."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.data.store import find_featured
 from vlmrm_gym.learning.fitting import FitOptions
 from vlmrm_gym.learning.pictures import write_round
-from vlmrm_gym.rewards.specification import from_mapping, to_mapping
+from vlmrm_gym.rewards.specification import from_mapping, map_files, to_mapping
 from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
-from vlmrm_gym.states.states import States
 from vlmrm_gym.tools.train.algorithms import first_round
 from vlmrm_gym.tools.train.config import Config, RewardConfig
 from vlmrm_gym.tools.train.config_file import constructing
@@ -27,7 +26,16 @@ _OPTIONS = ("every", "pairs", "total", "schedule", "segment_length", "sampling",
 
 def frozen(reward: RewardConfig, folder: RunFolder) -> RewardConfig:
     """A reward that is learned, as its newest head makes it; it learns no more."""
-    return replace(reward, labeler=None, kwargs={**(reward.kwargs or {}), "head": str(folder.head.resolve())})
+    kwargs = _with_head({**(reward.kwargs or {}), "kind": reward.name}, str(folder.head.resolve()))
+    return replace(reward, labeler=None, kwargs={name: value for name, value in kwargs.items() if name != "kind"})
+
+
+def _with_head(values: Any, head: str) -> Any:
+    """The mapping form of a reward in which the part that is learned has this head."""
+    if isinstance(values, Mapping):
+        own = {name: _with_head(value, head) for name, value in values.items()}
+        return {**own, "head": own.get("head") or head} if own.get("kind") == "preference" else own
+    return [_with_head(one, head) for one in values] if isinstance(values, list | tuple) else values
 
 
 class Learning:
@@ -75,8 +83,9 @@ class Learning:
             self.learner.head.save(self._folder.head)
             values = from_mapping(frozen(self._config.reward, self._folder).arguments()["reward"])
             # Beside it: the folder may be moved, or copied.
-            text = json.dumps({**to_mapping(values), "head": HEAD[0]}, indent=2)
-            atomic_write_text(self._folder.path / HEAD[1], text)
+            own = str(self._folder.head.resolve())
+            beside = map_files(to_mapping(values), lambda file: HEAD[0] if file == own else file, ("head",))
+            atomic_write_text(self._folder.path / HEAD[1], json.dumps(beside, indent=2))
             self._kept_version = self.version
 
     def log_rounds(self, say: Callable[[str], None]) -> bool:
@@ -100,6 +109,6 @@ class Learning:
             return None
         kept = EpisodeLog.of([])
         kept.load(path)
-        rewards = self._envs.head(self._envs.scorer.features(States.concatenate([one.states for one in kept.episodes])))
+        rewards = [self._envs.head(self._envs.scorer.features(one.states)) for one in kept.episodes]
         task_rewards = sum(one.task_rewards.sum() for one in kept.episodes) * self._config.reward.task_reward_weight
-        return float((rewards.sum(dtype=np.float64) + task_rewards) / len(kept.episodes))
+        return float((np.concatenate(rewards).sum(dtype=np.float64) + task_rewards) / len(kept.episodes))
