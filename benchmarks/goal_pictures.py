@@ -1,39 +1,29 @@
-"""Draw pictures of a task's goal, as `--goal-images` takes them.
+"""Draw the goal pictures of the results, as a user would take three photos: all that is not the goal differs.
 
-python benchmarks/goal_pictures.py VLMRM/CartPole-v1 runs/goals --count 3
+python benchmarks/goal_pictures.py runs/goals
 """
 
+import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
 
 import imageio.v3 as iio
-import tyro
+import numpy as np
 
 from vlmrm_gym.envs.make import find_task, make_base_env
 from vlmrm_gym.states import StateView
-from vlmrm_gym.tasks.known_states import clear_goals
 
+STATES = {
+    "VLMRM/CartPole-v1": [[-2.0, 0.0], [0.0, 0.0], [2.0, 0.0]],
+    "VLMRM/MountainCarContinuous-v0": [[0.45], [0.5], [0.55]],
+}
+"""An upright pole with the cart at the left, in the middle and at the right; the car at the flag, and a little further.
+"""
 
-def main(
-    id: Annotated[str, tyro.conf.Positional],
-    folder: Annotated[Path, tyro.conf.Positional],
-    count: int = 3,
-    seed: int = 0,
-) -> None:
-    """Draw `count` states of the goal, by the task's own camera: FOLDER/0.png and so on."""
-    task = find_task(id)
-    if task is None:
-        raise SystemExit(f"{id} is not of this package.")
+for name, states in STATES.items():
+    task = find_task(name)
+    folder = Path(sys.argv[1]) / name.removeprefix("VLMRM/")
     folder.mkdir(parents=True, exist_ok=True)
-    goals = clear_goals(task.make_states(), count, seed)
-    with (
-        closing(make_base_env(task, task.episode_length)) as env,
-        closing(StateView(env, task.camera, pin=False)) as view,
-    ):
-        for number, frame in enumerate(view.draw(goals)):
+    with closing(make_base_env(task, task.episode_length)) as env, closing(StateView(env, pin=False)) as view:
+        for number, frame in enumerate(view.draw(np.array(states))):
             iio.imwrite(folder / f"{number}.png", frame)
-
-
-if __name__ == "__main__":
-    tyro.cli(main)

@@ -57,7 +57,7 @@ def best_threshold(reward: ArrayLike, success: ArrayLike) -> float:
     It lies in the middle between two rewards, of equally good ones the widest apart (Youden's index).
 
     Args:
-        reward: float (N,), not all alike.
+        reward: float (N,).
         success: bool (N,), with both True and False.
 
     Raises:
@@ -65,11 +65,11 @@ def best_threshold(reward: ArrayLike, success: ArrayLike) -> float:
     """
     rewards, successes = check_labelled(reward, success, both=True)
     levels = np.unique(rewards)
-    middles = (levels[1:] + levels[:-1]) / 2 if len(levels) > 1 else levels
-    errors = np.array([sum(threshold_errors(rewards, successes, one)) for one in middles])
-    gaps = np.diff(levels) if len(levels) > 1 else np.ones(1)
+    gaps = np.diff(levels, prepend=levels[0])
+    thresholds = levels - gaps / 2
+    errors = np.array([sum(threshold_errors(rewards, successes, one)) for one in thresholds])
     best = np.flatnonzero(errors <= errors.min() + 1e-12)
-    return float(middles[best[gaps[best].argmax()]])
+    return float(thresholds[best[gaps[best].argmax()]])
 
 
 def threshold_errors(rewards: np.ndarray, successes: np.ndarray, threshold: float) -> tuple[float, float]:

@@ -23,7 +23,7 @@ MAX_PIXELS = 64_000_000
 MAX_SIDE = 1024
 """A larger picture is kept at this size of its longer side, in pixels: no model looks at more."""
 MAX_PICTURES = 1_000
-_FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "BMP", "TIFF", "GIF", "PPM")
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
 _PREFIX = "data:image/png;base64,"
 
 
@@ -115,6 +115,7 @@ def _decode_text(name: str, text: str) -> bytes:
 def _read(name: str, source: Any, received: str) -> Picture:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
+    Image.init()  # all formats
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # there is a lower limit below
