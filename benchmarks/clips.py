@@ -59,7 +59,7 @@ def main(args: Args) -> None:
     }
     rows = np.random.default_rng(0).normal(0, 0.1, (args.episode_length, 24))
     rows[:, 2:7] = [1.3, 1, 0, 0, 0]
-    states = {name: EpisodeClips(shape).extend(States(rows)) for name, shape in shapes.items()}
+    states = {name: EpisodeClips([shape]).extend(States(rows)) for name, shape in shapes.items()}
     scorers = {name: env.scorer for name, env in envs.items()}  # pyright: ignore[reportAttributeAccessIssue]
     ways = {name: partial(scorers[name].rewards, states[name]) for name in shapes}
     frames, clips = take_turns(ways, args.rounds, lambda: None).values()

@@ -10,8 +10,9 @@ from pathlib import Path
 import imageio.v3 as iio
 import numpy as np
 
-from vlmrm_gym.envs.make import find_task, make_base_env
+from vlmrm_gym.envs.make import make_base_env
 from vlmrm_gym.states import StateView
+from vlmrm_gym.tasks import REGISTERED
 
 STATES = {
     "VLMRM/CartPole-v1": [[-2.0, 0.0], [0.0, 0.0], [2.0, 0.0]],
@@ -21,7 +22,7 @@ STATES = {
 """
 
 for name, states in STATES.items():
-    task = find_task(name)
+    task = REGISTERED[name]
     folder = Path(sys.argv[1]) / name.removeprefix("VLMRM/")
     folder.mkdir(parents=True, exist_ok=True)
     with closing(make_base_env(task, task.episode_length)) as env, closing(StateView(env, pin=False)) as view:

@@ -66,7 +66,7 @@ def as_pictures(name: str, given: Any) -> list[Picture]:
     is_one = isinstance(given, str | os.PathLike) or (isinstance(given, np.ndarray) and given.ndim < 4)
     if not is_one and not isinstance(given, Sequence | np.ndarray):
         raise TypeError(_rule(name, given))
-    pictures = [given] if is_one else list(given)
+    pictures: list[Any] = [given] if is_one else list(given)  # pyright: ignore[reportArgumentType]
     if not 1 <= len(pictures) <= MAX_PICTURES:
         raise ValueError(f"`{name}` must be from 1 to {MAX_PICTURES:,} pictures. Received {len(pictures)}.")
     return [_as_picture(name, one) for one in pictures]
@@ -121,7 +121,7 @@ def _read(name: str, source: Any, received: str) -> Picture:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # there is a lower limit below
             with Image.open(source, formats=_FORMATS) as image:
                 _check_size(name, image.size, received)
-                frames = image.n_frames if hasattr(image, "n_frames") else 1
+                frames: int = image.n_frames if hasattr(image, "n_frames") else 1  # pyright: ignore
                 if frames > 1 and image.format != "MPO":  # of a phone: a photo, and a preview of it
                     rule = f"`{name}` must be still pictures. Received {received}, an animation of {frames} frames"
                     raise ValueError(f"{rule}. Save one of them.")

@@ -31,8 +31,8 @@ class Progress(Combination):
         ValueError: `gamma` is not from 0 to 1, or is below 1 with `best`; or the environment's own reward is in it.
     """
 
-    reward: RewardSpec = field(kw_only=False)
-    """What progress is made in."""
+    reward: Any = field(kw_only=False)
+    """The score in which progress is made: a specification, a callable or "package.module:attribute"."""
     gamma: float = 1.0
     """The discount of the learner, from 0 to 1."""
     best: bool = False

@@ -57,7 +57,7 @@ class RewardSpec:
 
     def with_pinned(self) -> Self:
         """Return this specification with the fields that `pinned` says."""
-        return replace(self, **self.pinned) if self.pinned else self  # pyright: ignore[reportType]
+        return replace(self, **self.pinned) if self.pinned else self  # pyright: ignore[reportArgumentType]
 
     def __add__(self, other: Any) -> Any:
         return _add(self, other, 1.0)

@@ -27,10 +27,10 @@ class Success(Combination):
             reward is in it.
     """
 
-    reward: RewardSpec = field(kw_only=False)
-    """What is to be high."""
+    reward: Any = field(kw_only=False)
+    """The score that is to be high: a specification, a callable or "package.module:attribute"."""
     threshold: float
-    """Its least value."""
+    """The least score of success."""
     hold: int = 10
     """Steps in a row."""
     terminate: bool = False

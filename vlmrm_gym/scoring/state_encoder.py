@@ -136,7 +136,7 @@ class StateEncoder:
             seen_of_all = _see_states(rows) if part.sees_states else _draw(rows, partial(_draw_by, renderer), progress)
             return [(seen_of_all, batch.states.clips)]
         indices = self._split_clips(batch.states)
-        sizes = ["states" if part.sees_states else _find_size(part.model, renderer) for part in self._parts]
+        sizes: list[Any] = ["states" if part.sees_states else _find_size(part.model, renderer) for part in self._parts]
         seen: list[Seen] = [(rows.rows, None)] * len(self._parts)
         for size in dict.fromkeys(sizes):  # each is drawn once
             own = [i for i, other in enumerate(sizes) if other == size]

@@ -140,10 +140,8 @@ def test_score_and_dataset_take_rewards_that_look_back(tmp_path):
 
     folder = record_dataset(CARTPOLE, reward=[clip, progress], episodes=2, steps=7, out=tmp_path / "data")
     for episode in MinariDataset(folder / "data"):
-        columns = episode.infos
-        every = next(value for key, value in columns.items() if "clip.json" in key)
-        gains = next(value for key, value in columns.items() if "progress.json" in key)
-        np.testing.assert_allclose(gains[1:], np.diff(every), atol=1e-5)
+        every, gains = episode.infos["prompt_rewards"].T
+        np.testing.assert_allclose(gains, np.diff(every, prepend=every[0]), atol=1e-5)
 
 
 def test_a_run_with_a_combined_reward_is_evaluated(tmp_path):

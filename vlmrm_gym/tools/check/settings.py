@@ -126,7 +126,8 @@ def _draw_goals(settings: AuditSettings, camera: Any, textured: bool | None) -> 
     if settings.task is None:
         raise InputError(f'`goal_images`="task" is for registered tasks. Received {settings.name}. Pass pictures.')
     with as_input_error(DependencyNotInstalled):
-        return draw_goals(settings.task, camera=camera, **({} if textured is None else {"textured": textured}))
+        look: dict[str, Any] = {} if textured is None else {"textured": textured}
+        return draw_goals(settings.task, camera=camera, **look)
 
 
 def _count_views(env: gym.Env[Any, Any], camera: Any) -> int:

@@ -1,0 +1,52 @@
+"""The cost of combined rewards: environment steps per second, in turns, as ratios to a single CLIP.
+
+python benchmarks/combinations.py --turns 3
+"""
+
+import statistics
+import time
+
+import gymnasium as gym
+import numpy as np
+import tyro
+
+from vlmrm_gym import CLIP, Progress, Success
+
+KNEEL, STAND = CLIP(prompt="a humanoid robot kneeling"), CLIP(prompt="a humanoid robot standing up")
+REWARDS = {
+    "CLIP": KNEEL,
+    "0.7 * CLIP + 0.3 * CLIP": 0.7 * KNEEL + 0.3 * STAND,
+    "Progress(CLIP)": Progress(KNEEL),
+    "CLIP + Progress(CLIP) + Success(CLIP)": KNEEL + Progress(STAND) + Success(KNEEL, threshold=0.5),
+}
+
+
+def measure(id: str, reward: object, num_envs: int, episodes: int) -> float:
+    """Steps per second over whole episodes, after one that is not counted."""
+    envs = gym.make_vec(id, num_envs, reward=reward, episode_length=100)
+    envs.action_space.seed(0)
+    envs.reset(seed=0)
+    length = 100
+    begun = 0.0
+    for step in range((episodes + 1) * (length + 1)):
+        if step == length + 1:
+            begun = time.perf_counter()
+        envs.step(envs.action_space.sample())
+    seconds = time.perf_counter() - begun
+    envs.close()
+    return episodes * length * num_envs / seconds
+
+
+def main(id: str = "VLMRM/Humanoid-kneel-v0", num_envs: int = 8, episodes: int = 3, turns: int = 3) -> None:
+    """Measure every reward in each turn."""
+    found: dict[str, list[float]] = {name: [] for name in REWARDS}
+    for _ in range(turns):
+        for name, reward in REWARDS.items():
+            found[name].append(measure(id, reward, num_envs, episodes))
+    base = np.array(found["CLIP"])
+    for name, rates in found.items():
+        print(f"{name}: {statistics.median(rates):.0f} steps/s, time {statistics.median(base / rates):.3f} of one CLIP")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
