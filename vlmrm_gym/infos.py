@@ -11,6 +11,8 @@ Key                   dtype       Element
 `vlm_episode_index`   int64       The episode of the first of these rewards, counted per environment from 0.
 `vlm_scored`          object      bool (T,), where these rewards were scored: False where they are interpolated or held.
                                   With `score_every` above 1, or an `Endpoint` with `every` only.
+`vlm_terms`           object      dict of float32 (T,): the score of each term, without its weight. Of sums only.
+`vlm_success`         object      bool (T,), whether a `Success` holds. Of rewards with one only.
 `vlm_step_index`      int64       The transition of this step, counted per environment from 0.
 `task_reward`         float64     The environment's own reward.
 `vlm_features`        object      float32 (T, V, D), features that the rewards were made of. This and the next two with
@@ -26,8 +28,8 @@ As everywhere in Gymnasium, a mask with a leading underscore says where an eleme
 `step` returns all of them, with `scoring="step"` the reward of this step, T = 1; `reset` and `flush` all but
 `vlm_step_index` and `task_reward`. `vlmrm_gym.read_late` reads what has arrived, of each call and of `VLMVecEnv`.
 
-The infos of one environment (`VLMReward`, or a registered ID through `gym.make`) have `task_reward`, a float. The
-environments of this package add `success`, a bool; `VLMRM/Humanoid-v0`, which defines no success, has False.
+The infos of one environment (`VLMReward`, or a registered ID through `gym.make`) have `task_reward`, a float, and where
+the reward has them `vlm_terms`, a dict of floats, and `vlm_success`, a bool. The environments of this package add `success`, a bool; `VLMRM/Humanoid-v0`, which defines no success, has False.
 
 `vlmrm_gym.sb3.VLMVecEnv` returns one dictionary for each environment:
 
@@ -39,6 +41,8 @@ Key                   Value
 `vlm_rewards`         float32 (T,), rewards of the oldest unscored transitions; absent if none have arrived.
 `vlm_reward_start`    int, the `vlm_step_index` of the first of these rewards; absent if none have arrived.
 `vlm_scored`          bool (T,), where these rewards were scored, not interpolated or held; absent if none have arrived.
+`vlm_terms`           dict of float32 (T,), see above; absent without a sum.
+`vlm_success`         bool (T,), see above; absent without a `Success`.
 `vlm_features`        float32 (T, V, D), see above. This and the next three with `return_features=True`, where rewards
                       have arrived.
 `vlm_task_rewards`    float32 (T,), see above.
