@@ -26,6 +26,8 @@ FEATURES = {"vlm_features", "vlm_task_rewards", "vlm_reward_version"}
 """What there is with `return_features=True` only."""
 SPARSE = {"vlm_scored"}
 """What there is where rewards are interpolated only."""
+REPORTED = {"vlm_terms", "vlm_success"}
+"""What there is of combined rewards only; see tests/rewards/test_algebra.py."""
 
 
 def make(mode, *, reward="PixelReward", **kwargs):
@@ -40,7 +42,9 @@ def make(mode, *, reward="PixelReward", **kwargs):
 def test_vector_infos_have_the_listed_keys_and_dtypes(mode, features, sparse):
     envs = make(mode, reward="TwoFeatures", return_features=bool(features), score_every=2 if sparse else 1)
     late = LATE | features | sparse
-    listed = {key: line for key, line in VECTOR.items() if key not in (FEATURES | SPARSE) - features - sparse}
+    listed = {
+        key: line for key, line in VECTOR.items() if key not in (FEATURES | SPARSE | REPORTED) - features - sparse
+    }
     assert listed.keys() == late | {"vlm_step_index", "task_reward"}
     _, infos = envs.reset(seed=0)
     assert {key for key in infos if key[0] != "_"} == late
@@ -81,7 +85,7 @@ def test_vec_env_infos_have_the_listed_keys(features, sparse):
     for _ in range(3):
         seen |= {key for info in envs.step(np.zeros(2, dtype=int))[3] for key in info}
     of_stable_baselines3 = {"TimeLimit.truncated", "terminal_observation"}
-    assert seen - of_stable_baselines3 == SB3.keys() - ({*FEATURES, "vlm_fingerprint"} - features)
+    assert seen - of_stable_baselines3 == SB3.keys() - REPORTED - ({*FEATURES, "vlm_fingerprint"} - features)
     envs.close()
 
 

@@ -16,6 +16,7 @@ from reward_models import TwoFeatures
 
 import vlmrm_gym
 from vlmrm_gym import EpisodeLog
+from vlmrm_gym.rewards import current_head
 from vlmrm_gym.rewards.model import ClipShape, fixed_size
 from vlmrm_gym.scoring.books import BookRules, EnvironmentBooks
 from vlmrm_gym.scoring.remote import RemoteScorer
@@ -205,7 +206,7 @@ def test_the_newest_episodes_are_not_waited_for():
     collecting.join(5)
     assert not collecting.is_alive(), "the second is not waited for"
     scored = books.scored_episode()
-    scored.pay(scored.concatenate("features")[:, 0, 0])
+    scored.pay(current_head.Paid(scored.concatenate("features")[:, 0, 0]))
     assert scored.rewards.tolist() == [0, 1, 2, 3]
     books.deliver(scored, 1)
     assert (books.scored_episode(), books.num_delivered) == (None, 4)

@@ -1,9 +1,9 @@
 """Rewards that look back see the state of the reset, in every kind of vector environment; clips reach back to it."""
 
+import changing_env
 import gymnasium as gym
 import numpy as np
 import pytest
-import changing_env
 from gymnasium.vector import AsyncVectorEnv
 from reward_models import ChecksumReward
 
