@@ -15,7 +15,7 @@ from vlmrm_gym.states import StateView
 from vlmrm_gym.tasks import REGISTERED
 
 STATES = {
-    "VLMRM/CartPole-v1": [[-2.0, 0.0], [0.0, 0.0], [2.0, 0.0]],
+    "VLMRM/CartPole-v1": [[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0]],
     "VLMRM/MountainCarContinuous-v0": [[0.45], [0.5], [0.55]],
 }
 """An upright pole with the cart at the left, in the middle and at the right; the car at the flag, and a little further.

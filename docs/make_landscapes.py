@@ -32,7 +32,7 @@ task = REGISTERED["VLMRM/CartPole-v1"]
 with closing(make_base_env(task, 200)) as env, closing(StateView(env, pin=False)) as view:
     angles, positions = np.radians(np.linspace(-180, 180, 73)), np.linspace(-2.4, 2.4, 25)
     frames = view.draw(np.array([[x, angle] for x in positions for angle in angles]))
-    upright = list(view.draw(np.array([[-2.0, 0.0], [0.0, 0.0], [2.0, 0.0]])))
+    upright = list(view.draw(np.array([[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])))
     for axis, (name, model) in zip(axes[0], rewards_of(task.prompt, upright).items(), strict=True):
         rewards = np.concatenate([model(part) for part in np.array_split(frames, 20)])
         shown = axis.pcolormesh(np.degrees(angles), positions, rewards.reshape(len(positions), -1), shading="nearest")

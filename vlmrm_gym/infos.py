@@ -29,7 +29,8 @@ As everywhere in Gymnasium, a mask with a leading underscore says where an eleme
 `vlm_step_index` and `task_reward`. `vlmrm_gym.read_late` reads what has arrived, of each call and of `VLMVecEnv`.
 
 The infos of one environment (`VLMReward`, or a registered ID through `gym.make`) have `task_reward`, a float, and where
-the reward has them `vlm_terms`, a dict of floats, and `vlm_success`, a bool. The environments of this package add `success`, a bool; `VLMRM/Humanoid-v0`, which defines no success, has False.
+the reward has them `vlm_terms`, a dict of floats, and `vlm_success`, a bool. The environments of this package add
+`success`, a bool; `VLMRM/Humanoid-v0`, which defines no success, has False.
 
 `vlmrm_gym.sb3.VLMVecEnv` returns one dictionary for each environment:
 

@@ -45,8 +45,8 @@ class Train:
         vlmrm-gym train --resume runs/CartPole-v1__DQN__0__1700000000
 
     --prompt, --goal-images, --baseline, --baseline-images, --alpha, --model, --camera and --labeler are short for
-    --reward.prompt and so on, --reward for --reward.name, and --reward-kwargs for --reward.kwargs. Any parameter of the algorithm is a flag, whose value is
-    YAML: --rl.learning-rate 3e-4, --rl.policy-kwargs "{net_arch: [64, 64]}".
+    --reward.prompt and so on, --reward for --reward.name, and --reward-kwargs for --reward.kwargs. Any parameter of the
+    algorithm is a flag, whose value is YAML: --rl.learning-rate 3e-4, --rl.policy-kwargs "{net_arch: [64, 64]}".
 
     Ctrl-C ends the training with a checkpoint, when the episodes have ended. After Ctrl-C, a crash or a reboot,
     --resume continues from the newest checkpoint as if nothing had happened.
