@@ -3,6 +3,8 @@
 import copy
 import json
 import pickle
+from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -107,8 +109,9 @@ def test_score_every_interpolates_sums_and_is_refused_for_what_looks_back():
     )
     np.testing.assert_allclose(received, np.interp(np.arange(9), [0, 4, 8], exact[[0, 4, 8]]), atol=1e-4)
     envs.close()
-    with pytest.raises(ValueError, match="`score_every` is not for this reward: it looks at sequences of states"):
-        make([Counting()], Progress(PixelReward()), score_every=2)
+    for looks_back in (Progress(PixelReward()), Success(PixelReward(), threshold=1, hold=1)):
+        with pytest.raises(ValueError, match="`score_every` is not for this reward: it looks at sequences of states"):
+            make([Counting()], looks_back, score_every=2)
 
 
 def test_of_several_views_each_reward_has_its_own_combination():
@@ -379,7 +382,7 @@ def test_what_cannot_be_combined_is_said():
     for wrong, error, message in (
         (lambda: POLE + None, TypeError, "unsupported operand"),
         (lambda: POLE * POLE, TypeError, "unsupported operand"),
-        (lambda: float("nan") * POLE, ValueError, r"`terms\[0\]: weight` must be a finite number. Received nan"),
+        (lambda: float("nan") * POLE, ValueError, r"`terms\[0\]: weight` must be a finite number, .* Received nan"),
         (lambda: Sum(terms=[]), ValueError, "`terms` must have at least one reward"),
         (lambda: Sum(terms=POLE), TypeError, "`terms` must be a list of weights and rewards"),
         (lambda: Sum(terms=[POLE]), TypeError, r"`terms\[0\]` must be \(weight, reward\)"),
@@ -400,9 +403,129 @@ def test_what_cannot_be_combined_is_said():
             "`feature_size` of the reward `Wide`",
         ),
         (lambda: make([Counting()], Two() + Two(prompt="b")), ValueError, "at most one part that is yet to be learned"),
+        (lambda: 10**400 * POLE, ValueError, "must be a finite number, of at most 1e30"),
+        (lambda: 1e20 * (1e20 * POLE), ValueError, "must be a finite number, of at most 1e30"),
     ):
         with pytest.raises(error, match=message):
             wrong()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Template(vlmrm_gym.RewardSpec):
+    """A kind with an array, which `==` cannot compare."""
+
+    goal: Any
+
+    def build(self, device="auto"):
+        return lambda frames: np.full(len(frames), self.goal.sum(), dtype=np.float32)
+
+
+def test_parts_with_arrays_are_told_apart():
+    env = vlmrm_gym.VLMReward(Counting(), reward=Template(goal=np.zeros(3)) + 2 * Template(goal=np.ones(3)))
+    env.reset()
+    assert env.step(0)[1] == 6
+
+
+def test_every_part_has_to_fit_the_number_of_views():
+    two = type("Two", (TwoFeatures,), {"num_views": 2, "multi_view": True, "head": staticmethod(lambda f: f[:, 0, 0])})
+    for models in ((TwoFeatures(), two()), (two(), TwoFeatures())):
+        with pytest.raises(ValueError, match="`head` must be of as many views as there are cameras, 1"):
+            make([Counting()], Sum(terms=[(1.0, model) for model in models]))
+
+
+class Counted(PixelReward):
+    """Counts the states of an episode; fails where it is told to."""
+
+    ordered = True
+
+    def __init__(self, fails=()):
+        super().__init__()
+        self.fails = list(fails)
+
+    def continue_episode(self, frames, memory):
+        if self.fails and self.fails.pop():
+            raise ArithmeticError("not now")
+        count = memory or 0
+        return np.arange(count, count + len(frames), dtype=np.float32)[:, None], count + len(frames)
+
+
+def test_ordered_parts_go_on_where_they_were_when_another_has_failed():
+    reward = Sum(terms=[(100.0, Counted()), (1.0, Counted(fails=[True, False, False]))])
+    envs = make([Counting([12])], reward)
+    envs.reset(seed=0)
+    paid = []
+    for step in range(12):
+        for call in (lambda: envs.step(np.zeros(1, dtype=int))[4], envs.flush):
+            try:
+                infos = call()
+            except ArithmeticError:
+                infos = envs.flush()
+            paid += [reward for late in vlmrm_gym.read_late(infos) for reward in late.rewards]
+        assert len(paid) == step + 1
+    assert paid == [101 * step for step in range(12)]
+    envs.close()
+
+
+def test_success_ends_only_environments_that_can_be_reset_alone():
+    reward = Success(POLE, threshold=0.0, terminate=True)
+    options = {"reward": reward, "scoring": "step", "autoreset_mode": "NextStep"}
+    alike = gym.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point", render_mode="rgb_array")
+    with pytest.raises(ValueError, match="`terminate` of a success needs environments of which some can be reset"):
+        vlmrm_gym.VLMRewardVectorEnv(alike, **options)
+    alike.close()
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
+def test_infos_of_a_success_that_ends_are_those_of_other_ends(mode):
+    """`task_reward` of the last step is said, `final_obs` of no other environment; a changing scene does no harm."""
+    reward = Success(lambda frames: frames.mean((1, 2, 3)) - 300, threshold=-250, hold=2, terminate=True)
+    makes = [lambda: gym.make("CartPole-v1", render_mode="rgb_array")] * 2
+    envs = vlmrm_gym.VLMRewardVectorEnv(makes, reward=reward, scoring="step", autoreset_mode=mode)
+    envs.reset(seed=0)
+    for step in range(8):
+        envs.unwrapped.envs[1].unwrapped.length = 0.5 + 0.01 * step
+        _, _, terminations, _, infos = envs.step(np.zeros(2, dtype=int))
+        for i in np.flatnonzero(infos["_vlm_step_index"]):
+            assert infos["_task_reward"][i]
+            assert infos["task_reward"][i] == 1
+            if mode == "SameStep" and "final_obs" in infos:
+                assert (infos["final_obs"][i] is not None) == terminations[i]
+    envs.close()
+
+
+def test_a_learned_part_under_progress_is_refused_with_a_replay_buffer():
+    from stable_baselines3 import DQN
+
+    from vlmrm_gym.sb3 import DeferredReplayBuffer, PreferenceCallback, make_vec_env
+
+    envs = make_vec_env(CARTPOLE, 2, reward=Progress(Two()), episode_length=10)
+    agent = DQN("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, learning_starts=20, device="cpu")
+    with pytest.raises(ValueError, match="`reward` must look at single states to be learned with a replay buffer"):
+        agent.learn(40, callback=PreferenceCallback("ground_truth", every=20, pairs=2, total=2))
+    envs.close()
+
+
+def test_a_combination_can_be_closed_while_it_draws():
+    def other(frames):
+        return frames.mean((1, 2, 3)) + 1
+
+    for _ in range(3):
+        envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, textured=False, episode_length=40, overlap=True,
+                            reward=Sum(terms=[(1.0, lambda frames: frames.mean((1, 2, 3))), (1.0, other)]))  # fmt: skip
+        envs.reset(seed=0)
+        for _ in range(40):
+            envs.step(envs.action_space.sample())
+        envs.close()
+
+
+@pytest.mark.filterwarnings("ignore:The bundled model does not know")
+def test_a_wrapper_with_a_sum_or_arrays_of_pictures_has_a_spec_that_json_holds():
+    for options in ({"reward": 0.5 * POLE + 2}, {"goal_images": [np.zeros((4, 4, 3), dtype=np.uint8)]}):
+        env = vlmrm_gym.VLMReward(gym.make("CartPole-v1", render_mode="rgb_array"), **options)
+        env.reset(seed=0)
+        again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
+        again.reset(seed=0)
+        assert again.step(0)[1] == env.step(0)[1]
 
 
 def Two(prompt="a"):

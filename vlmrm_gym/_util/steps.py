@@ -42,8 +42,14 @@ class VectorSteps:
     """Steps and resets a vector environment, for every door that takes one. For arguments see `find_autoreset_mode`."""
 
     def __init__(
-        self, parameter: str, env: VectorEnv[Any, Any, Any], autoreset_mode: AutoresetMode | str | None = None
+        self,
+        parameter: str,
+        env: VectorEnv[Any, Any, Any],
+        autoreset_mode: AutoresetMode | str | None = None,
+        kept: str = "",
     ) -> None:
+        self._kept = kept
+        """The name of infos that count in every step, also of one that `end` has made needless."""
         self.mode = find_autoreset_mode(parameter, env, autoreset_mode)
         """When an environment that has ended is reset."""
         self._parameter, self._env, self._num_envs = parameter, env, env.num_envs
@@ -77,7 +83,7 @@ class VectorSteps:
         if (mask := self._ended_here.copy()).any():  # it has stepped them once more
             observations, begun, _ = self.reset(None, {"reset_mask": mask})
             terminations, truncations = (np.where(mask, False, one) for one in (terminations, truncations))
-            infos = _merge(_only(infos, ~mask), begun)
+            infos = _merge(_only(infos, ~mask, self._kept), begun)
         step = Step(
             copy.deepcopy(observations),
             np.where(stepped, as_rewards(f"`rewards` of {self._env}", rewards, self._num_envs), 0.0),
@@ -110,7 +116,7 @@ class VectorSteps:
         observations, begun, _ = self.reset(None, {"reset_mask": new})
         last = np.empty(self._num_envs, dtype=object)
         for i, observation in enumerate(iterate(self._env.observation_space, step.observations)):
-            last[i] = copy.deepcopy(observation)
+            last[i] = copy.deepcopy(observation) if new[i] else None
         ended = {"final_obs": last, "_final_obs": new, "final_info": _only(step.infos, new), "_final_info": new}
         infos = _merge(_merge(_only(step.infos, ~new), begun), ended)
         return step._replace(observations=observations, terminations=terminations, infos=infos), new
@@ -129,10 +135,16 @@ class VectorSteps:
         )
 
 
-def _only(infos: Mapping[str, Any], mask: Mask) -> dict[str, Any]:
-    """The infos of environments in a mask. An entry without a mask of its own is of all."""
+def _only(infos: Mapping[str, Any], mask: Mask, kept: str = "") -> dict[str, Any]:
+    """The infos of environments in a mask, and all of one name. An entry without a mask of its own is of all."""
     return {
-        key: value & mask if key.startswith("_") else _only(value, mask) if isinstance(value, Mapping) else value
+        key: value
+        if key == f"_{kept}"
+        else value & mask
+        if key.startswith("_")
+        else _only(value, mask)
+        if isinstance(value, Mapping)
+        else value
         for key, value in infos.items()
     }
 

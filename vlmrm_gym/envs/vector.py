@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.steps import VectorSteps
 from vlmrm_gym._util.validation import SCORED_KEY, check_autoreset_mode, check_unscored, weigh_task_rewards
-from vlmrm_gym.infos import FIRST_STATE_KEY, read_success
+from vlmrm_gym.infos import FIRST_STATE_KEY, SCENE_UPDATE_KEY, read_success
 from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.rewards.current_head import CurrentHead
 from vlmrm_gym.rewards.heads import CombineViews, is_missing
@@ -85,7 +85,7 @@ class VLMRewardVectorEnv(VectorWrapper):
         with close_on_error([] if self.env is env else [self.env]):  # never what the caller passed in
             check_unscored(self.env)
             specification = options.reward.with_model(default_model(self.env))
-            self._steps = VectorSteps("env", self.env, mode)
+            self._steps = VectorSteps("env", self.env, mode, SCENE_UPDATE_KEY)
             self.metadata = {
                 **self.env.metadata,
                 "autoreset_mode": self._steps.mode,
@@ -102,6 +102,15 @@ class VLMRewardVectorEnv(VectorWrapper):
             """Whether an exception has left `step`, or a reset of all environments."""
             self._weight = options.task_reward_weight
             self._capture = VectorCapture(self.env, self._steps.mode, options.camera, options.quality)
+            if (
+                specification.terminates
+                and self._steps.mode != AutoresetMode.DISABLED
+                and not self._capture.resets_some
+            ):
+                raise ValueError(
+                    "`terminate` of a success needs environments of which some can be reset: a SyncVectorEnv, an "
+                    f'AsyncVectorEnv, or autoreset_mode="Disabled". Received {self.env.unwrapped}.'
+                )
             num_views = self._capture.num_views
             combine = None if options.combine_views is None else CombineViews(options.combine_views, num_views)
             encode = partial(build_encoder, specification.build, num_views)
@@ -183,6 +192,8 @@ class VLMRewardVectorEnv(VectorWrapper):
             self._delivery.end_episodes(ends & ~step.ends)
             step, reset = self._steps.end(step, ends)
             self._capture.reset(reset)
+            own = {f"{mask}{name}" for name in ("task_reward", "success") for mask in ("", "_")} & infos.keys()
+            step = step._replace(infos={**step.infos, **{name: infos[name] for name in own}})
         if self._steps.mode == AutoresetMode.SAME_STEP:
             begun = step.ends
         infos = self._begin_episodes(begun, step.infos)

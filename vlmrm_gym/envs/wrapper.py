@@ -18,11 +18,12 @@ from vlmrm_gym._util.validation import (
     weigh_task_rewards,
 )
 from vlmrm_gym.rewards.clip import Prompt
+from vlmrm_gym.rewards.combination import Combination
 from vlmrm_gym.rewards.heads import CombineViews, is_missing
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.own import OwnReward
 from vlmrm_gym.rewards.sources import default_model
-from vlmrm_gym.rewards.specification import recorded
+from vlmrm_gym.rewards.specification import PICTURES, recorded
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.options import ScoringOptions, takes_options
 from vlmrm_gym.scoring.state_encoder import DirectScorer, build_encoder
@@ -87,8 +88,9 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
                 raise ValueError(NO_HEAD)
             encoder.info.check_fits(find_time_limit(env))
             scorer = DirectScorer(encoder, view.make_renderer(encoder.info.render_size))
-        if isinstance(specification, OwnReward):
+        if isinstance(specification, OwnReward | Combination):
             keywords |= {"reward": recorded(specification), "reward_kwargs": None}
+        keywords |= {name: vars(specification)[name] for name in PICTURES if keywords.get(name) is not None}
         if callable(options.combine_views):
             keywords["combine_views"] = combine
         RecordConstructorArgs.__init__(self, prompt=prompt, **keywords)
@@ -103,6 +105,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsType, dict[str, Any]]:
         """Reset the environment."""
+        self._needs_reset = True
         observation, info = self.env.reset(seed=seed, options=options)
         self._view.reset()
         self._delivery.reset(_ALL)

@@ -95,8 +95,7 @@ class Combination(RewardSpec):
     def files(self) -> Mapping[str, str]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """See `RewardSpec`."""
         texts = [item for part in self.parts for item in part.files.items()]
-        names = unique_names([name for name, _ in texts])
-        return dict(zip(names, [text for _, text in texts], strict=True))
+        return {f"{number}_{name}" if number else name: text for number, (name, text) in enumerate(texts)}
 
     def with_model(self, model: str) -> Self:
         """See `RewardSpec`."""

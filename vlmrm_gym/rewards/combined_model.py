@@ -37,7 +37,7 @@ class CombinedModel(RewardModel):
     def __init__(self, spec: Combination, device: str = "auto") -> None:
         rewards: list[RewardSpec] = []
         for reward in find_rewards(spec):
-            if reward not in rewards:
+            if _find(rewards, reward) is None:
                 rewards.append(reward)
         names = unique_names([name_of(reward) for reward in rewards])
         if len(learned := [name for name, reward in zip(names, rewards, strict=True) if reward.learns]) > 1:
@@ -46,8 +46,8 @@ class CombinedModel(RewardModel):
         """One model of each encoder."""
         keys: list[object] = []
         members: list[Member] = []
-        for name, reward in zip(names, rewards, strict=True):
-            model = as_model(reward.build(device), name)
+        models = [as_model(reward.build(device), name) for name, reward in zip(names, rewards, strict=True)]
+        for name, model in zip(names, models, strict=True):
             key = object() if model.encoder_key is None else (model.encoder_key, model.clip_shape)
             if key not in keys:
                 keys.append(key)
@@ -68,7 +68,7 @@ class CombinedModel(RewardModel):
         self.microbatch_size = min(model.microbatch_size or model.batch_size for model in self.encoders)
         self.fingerprint = " + ".join(filter(None, (model.fingerprint for model in self.encoders)))
         self.weights = "; ".join(dict.fromkeys(model.weights for model in self.encoders))
-        self.num_views = next((model.num_views for model in self.encoders if model.num_views is not None), None)
+        self.num_views = next((model.num_views for model in models if model.num_views is not None), None)
         self.interpolate = all(model.interpolate for model in self.encoders)
         if len(self.encoders) == 1:
             (model,) = self.encoders
@@ -101,10 +101,22 @@ def size_of(model: RewardModel) -> int | None:
     return 1 if model.feature_size is None and model.head is only_feature else model.feature_size
 
 
+def _find(rewards: Sequence[RewardSpec], reward: RewardSpec) -> int | None:
+    """Find the number of a reward, or of an equal one; None if there is none."""
+    return next((number for number, one in enumerate(rewards) if one is reward or _are_equal(one, reward)), None)
+
+
+def _are_equal(first: RewardSpec, second: RewardSpec) -> bool:
+    try:
+        return bool(first == second)
+    except ValueError:  # they have arrays
+        return False
+
+
 def _make_node(spec: RewardSpec, rewards: Sequence[RewardSpec]) -> Scores:
     """Make the node of a reward, over the scores of these."""
     if not isinstance(spec, Combination):
-        return PartScores(rewards.index(spec))
+        return PartScores(_find(rewards, spec) or 0)
     names = unique_names([name_of(part) for part in spec.parts])
     return spec.combine([_make_node(part, rewards) for part in spec.parts], names)
 

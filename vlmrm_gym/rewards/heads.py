@@ -42,7 +42,8 @@ class SequenceHead(ABC):
     """
 
     sees_first: bool = False
-    """Whether `begin` is called: then the state before the first action is drawn and encoded, too."""
+    """Whether `begin` is called: then the state before the first action is drawn and encoded, too. The head of the
+    reward that environments are made with decides that, not one that replaces it."""
 
     def begin(self, first: "torch.Tensor") -> Any:
         """Make the carry of an episode that begins in a state with these features, float32 (1, V, D)."""

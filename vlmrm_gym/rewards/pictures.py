@@ -52,6 +52,10 @@ class Picture(str):
         return f"<picture {self.digest}>"
 
 
+class _Refused(ValueError):
+    """A picture that can be read, but is not taken."""
+
+
 def as_pictures(name: str, given: Any) -> list[Picture]:
     """Read pictures: files, data URIs, or uint8 arrays (H, W, 3), (H, W, 4) or (H, W); or one of these.
 
@@ -113,7 +117,7 @@ def _decode_text(name: str, text: str) -> bytes:
 
 
 def _read(name: str, source: Any, received: str) -> Picture:
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import Image, ImageOps
 
     Image.init()  # all formats
     try:
@@ -124,18 +128,20 @@ def _read(name: str, source: Any, received: str) -> Picture:
                 frames: int = image.n_frames if hasattr(image, "n_frames") else 1  # pyright: ignore
                 if frames > 1 and image.format != "MPO":  # of a phone: a photo, and a preview of it
                     rule = f"`{name}` must be still pictures. Received {received}, an animation of {frames} frames"
-                    raise ValueError(f"{rule}. Save one of them.")
+                    raise _Refused(f"{rule}. Save one of them.")
                 return _encode(name, ImageOps.exif_transpose(image), received)
     except Image.DecompressionBombError:
         raise ValueError(_too_large(name, received)) from None
-    except (UnidentifiedImageError, OSError, SyntaxError, EOFError) as error:
+    except _Refused:
+        raise
+    except Exception as error:  # Pillow raises many of damaged files
         kinds = f"{', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}"
         raise ValueError(f"`{name}` must be pictures: {kinds}. Received {received}: {error}.") from None
 
 
 def _check_size(name: str, size: tuple[int, int], received: str) -> None:
     if size[0] * size[1] > MAX_PIXELS:
-        raise ValueError(_too_large(name, f"{received}, {size[0]} x {size[1]}"))
+        raise _Refused(_too_large(name, f"{received}, {size[0]} x {size[1]}"))
 
 
 def _too_large(name: str, received: str) -> str:
@@ -151,13 +157,20 @@ def _encode(name: str, image: Any, received: str) -> Picture:
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
-        raise ValueError(f"`{name}` must be pictures of 8 or 16 bits a channel. Received {received}, of 32 bits.")
+        raise _Refused(f"`{name}` must be pictures of 8 or 16 bits a channel. Received {received}, of 32 bits.")
     if image.mode in ("LA", "PA", "RGBA", "RGBa", "La") or "transparency" in image.info:
-        shown = image.convert("RGBA")
+        shown = _shrink(image.convert("RGBA"))
         image = Image.alpha_composite(Image.new("RGBA", shown.size, "white"), shown)
-    image = image.convert("RGB")
-    if max(image.size) > MAX_SIDE:
-        image.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
+    image = _shrink(image.convert("RGB"))
     file = io.BytesIO()
     Image.fromarray(np.asarray(image)).save(file, "PNG")  # a new image: without what the file says of itself
     return Picture(_PREFIX + base64.b64encode(file.getvalue()).decode())
+
+
+def _shrink(image: Any) -> Any:
+    """Make an image at most `MAX_SIDE` on its longer side."""
+    if max(image.size) > MAX_SIDE:
+        from PIL import Image
+
+        image.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
+    return image

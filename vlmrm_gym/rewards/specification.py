@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeGuard, cast
 from urllib.parse import urlsplit
@@ -55,7 +56,8 @@ def _parts(values: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the mapping forms of rewards that one is made of, and texts that name one, as such."""
     for name, value in values.items():
         for one in value if name == "terms" and isinstance(value, list | tuple) else [value] * (name == "reward"):
-            yield one if isinstance(one, Mapping) else {"kind": "import", "path": one}
+            reward = one[1] if isinstance(one, list | tuple) and len(one) == 2 else one
+            yield reward if isinstance(reward, Mapping) else {"kind": "import", "path": reward}
 
 
 SERVER = f"a server that pictures and a key would be sent to, or has a `request` of more than {', '.join(SAMPLING)}"
@@ -81,7 +83,12 @@ PICTURES = ("goal_images", "baseline_images")
 
 
 def map_files(values: Any, change: Callable[[str], str], names: Collection[str] = PICTURES) -> Any:
-    """Change the files in the mapping form of a reward, and of those that it is made of: the fields of these names."""
+    """Change the files in the mapping form of a reward, and of those that it is made of: the fields of these names.
+
+    The fields of a user's own kind are left as they are.
+    """
+    if isinstance(values, Mapping) and ":" in str(values.get("kind", values.get("name", ""))):
+        return dict(values)
     if isinstance(values, Mapping):
         return {
             name: _map_texts(value, change) if name in names else map_files(value, change, names)
@@ -96,9 +103,9 @@ def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
     return change(value) if isinstance(value, str) and value != TASK_GOALS else value
 
 
-def is_file(text: str) -> bool:
-    """Tell whether a picture is the path of a file, and no data URI."""
-    return not text.startswith("data:")
+def beside(folder: Path, picture: str) -> str:
+    """The path of a file that is relative to a folder; a data URI as it is."""
+    return picture if picture.startswith("data:") else str(folder / Path(picture).expanduser())
 
 
 def resolve_reward(
@@ -202,7 +209,12 @@ def _as_field(name: str, value: Any) -> Any:
         return from_mapping(value)
     if name != "terms" or not isinstance(value, list | tuple):
         return value
-    return [_read_term(one) if isinstance(one, Mapping) else one for one in value]
+    return [_read_term(one) if isinstance(one, Mapping) else _read_pair(one) for one in value]
+
+
+def _read_pair(term: Any) -> Any:
+    is_pair = isinstance(term, list | tuple) and len(term) == 2 and isinstance(term[1], Mapping)
+    return (term[0], from_mapping(term[1])) if is_pair else term
 
 
 def _read_term(term: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from vlmrm_gym._util.validation import check_flag, check_positive_integer, is_number, short_repr
+from vlmrm_gym._util.validation import check_flag, check_integer, is_number, short_repr
 from vlmrm_gym.rewards.combination import Combination, Scores, as_part
 from vlmrm_gym.rewards.spec import RewardSpec
 
@@ -41,7 +41,7 @@ class Success(Combination):
         object.__setattr__(self, "reward", as_part("reward", self.reward))
         if not is_number(self.threshold) or not abs(self.threshold) < float("inf"):
             raise ValueError(f"`threshold` must be a finite number. Received {short_repr(self.threshold)}.")
-        check_positive_integer("hold", self.hold)
+        check_integer("hold", self.hold, minimum=1, maximum=10**9)
         check_flag("terminate", self.terminate)
 
     @property
@@ -70,9 +70,10 @@ class Success(Combination):
 class SuccessScores(Scores):
     """The node of a `Success`. Its carry is the steps in a row so far, and the carry of its part."""
 
+    looks_back = True
+
     def __init__(self, part: Scores, threshold: float, hold: int, terminate: bool) -> None:
         self._part, self._threshold, self._hold, self._terminate = part, threshold, hold, terminate
-        self.looks_back = hold > 1 or part.looks_back
         self.sees_first = part.sees_first
 
     def begin(self, scores: "Sequence[torch.Tensor]") -> "tuple[torch.Tensor, Any]":

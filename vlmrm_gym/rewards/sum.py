@@ -70,6 +70,9 @@ class Sum(Combination):
             if isinstance(reward, Sum):
                 terms += [(float(weight * inner), one) for inner, one in reward.terms]
                 constant += weight * reward.constant
+                for number_in, (product, _) in enumerate(terms):
+                    _check_number(f"terms[{number_in}]: weight", product)
+                _check_number("constant", constant)
             else:
                 own = isinstance(reward, TaskReward)
                 terms.append((float(weight), reward if own else as_part(f"terms[{number}]", reward)))
@@ -118,8 +121,8 @@ def short_reward(reward: RewardSpec) -> str:
 
 
 def _check_number(name: str, value: Any) -> None:
-    if not is_number(value) or not abs(value) < float("inf"):
-        raise ValueError(f"`{name}` must be a finite number. Received {short_repr(value)}.")
+    if not is_number(value) or not abs(value) <= 1e30:
+        raise ValueError(f"`{name}` must be a finite number, of at most 1e30. Received {short_repr(value)}.")
 
 
 class SumScores(Scores):

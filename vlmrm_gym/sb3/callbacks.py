@@ -12,6 +12,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from vlmrm_gym._util.validation import check_positive_integer
+from vlmrm_gym.data.store import find_featured
 from vlmrm_gym.learning.answers import Schedule, plan_rounds
 from vlmrm_gym.learning.learner import PreferenceLearner, Round
 from vlmrm_gym.learning.pictures import write_round
@@ -132,6 +133,11 @@ class PreferenceCallback(BaseCallback):
             raise ValueError(f"`env` must be a VLMVecEnv, such as `make_vec_env` returns. Received {base}.")
         if not hasattr(self, "learner"):
             self.bind(base)
+        if self.learner.newest.looks_at_sequences and hasattr(self.model, "replay_buffer"):
+            raise ValueError(
+                "`reward` must look at single states to be learned with a replay buffer, which has no whole episodes. "
+                f"Received {type(self.model).__name__} and {find_featured(base.envs).reward}. Use PPO or A2C."
+            )
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
 

@@ -23,11 +23,6 @@ class EncoderPart:
     """Encodes what one model sees of states of `num_views` views. Messages name it, if it is one of several."""
 
     def __init__(self, model: RewardModel, num_views: int, name: str = "") -> None:
-        if model.num_views not in (None, num_views):
-            raise ValueError(
-                f"`head` must be of as many views as there are cameras, {num_views}. Received a head of "
-                f"{model.num_views}. Pass the cameras that it was fitted to."
-            )
         self.model, self.clip, self._name = model, model.clip_shape, name
         self.sees_states, self._is_single = model.encodes == "states", model.encodes == "view"
         per_state = 1 if self.sees_states else num_views
@@ -94,7 +89,7 @@ class EncoderPart:
 
     def _continue(self, frames: NDArray[Any], key: int, memory: EpisodeMemory) -> Features:
         """Return the features of the next states of an episode; what is remembered is found and kept by keys."""
-        if key not in memory:
+        if key not in memory or (memory[key] and self not in memory[key]):
             raise RuntimeError("The states of the episode before these were not scored.")
         views = frames[:, None] if self.sees_states else self._with_views(frames)
         before = (memory[key] or {}).get(self, (None,) * views.shape[1])

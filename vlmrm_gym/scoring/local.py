@@ -78,6 +78,7 @@ class LocalScorer:
         self._drawn.put(None)
         self._thread.join()
         self._renderer.close()
+        self._encoder.close_drawings()
         self._encoder.close()
 
     def _encode(self) -> None:

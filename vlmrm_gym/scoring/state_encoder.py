@@ -99,6 +99,11 @@ class StateEncoder:
     """
 
     def __init__(self, model: RewardModel, num_views: int) -> None:
+        if model.num_views not in (None, num_views):
+            raise ValueError(
+                f"`head` must be of as many views as there are cameras, {num_views}. Received a head of "
+                f"{model.num_views}. Pass the cameras that it was fitted to."
+            )
         self.model = model
         if isinstance(model, CombinedModel):
             encoders, head = model.encoders, model.expression.on_cpu(head_on_cpu)
@@ -117,16 +122,13 @@ class StateEncoder:
             ordered=any(one.ordered for one in encoders),
             interpolate=model.interpolate,
             head=head,
-            multi_view=all(one.multi_view or one.encodes != "view" for one in encoders),
+            multi_view=all(own.multi_view for own in head.members)
+            if isinstance(head, Expression)
+            else model.multi_view or model.encodes != "view",
             sees_states=all(part.sees_states for part in self._parts),
             fingerprint=model.fingerprint,
             shapes=[(part.num_views, size_of(part.model)) for part in self._parts],
         )
-
-    @property
-    def microbatch_size(self) -> int:
-        """States per interruptible call."""
-        return min(part.microbatch_size for part in self._parts)
 
     def see(self, batch: StateBatch, renderer: Renderer, progress: Progress = lambda stage: None) -> Sequence[Seen]:
         """Draw the rows of a batch: what each encoder sees of them, and which of these rows each state has."""
@@ -180,6 +182,9 @@ class StateEncoder:
     def close(self) -> None:
         """End the processes of the model, if it has any. Any thread may call this, also again."""
         self.model.close()
+
+    def close_drawings(self) -> None:
+        """Free the graphics resources: in the thread that drew."""
         for drawings in self._drawings.values():
             drawings.close()
 
@@ -259,4 +264,5 @@ class DirectScorer:
     def close(self) -> None:
         """Free the renderer and the model's processes."""
         self._renderer.close()
+        self._encoder.close_drawings()
         self._encoder.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import close_on_error
@@ -81,6 +81,11 @@ class VectorCapture:
         if len(set(counts)) > 1:
             raise ValueError(f"`env` must have environments with equally many cameras. Received {list(counts)}.")
         return counts[0]
+
+    @property
+    def resets_some(self) -> bool:
+        """Whether `reset` keeps to `options["reset_mask"]`, as far as this is known here."""
+        return isinstance(self._base, SyncVectorEnv | AsyncVectorEnv) or self._shared_view is not None
 
     @property
     def time_limit(self) -> int | None:

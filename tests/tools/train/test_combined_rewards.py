@@ -19,6 +19,7 @@ from vlmrm_gym.tools.cli.score import score
 from vlmrm_gym.tools.cli.settings import read_specification
 from vlmrm_gym.tools.cli.train import configure
 from vlmrm_gym.tools.train.config_file import read_config_file
+from vlmrm_gym.tools.train.environments import make_envs, make_video_env
 from vlmrm_gym.tools.train.evaluation import evaluate, load_policy
 from vlmrm_gym.tools.train.run import resume
 from vlmrm_gym.tools.train.run_folder import RunFolder
@@ -142,6 +143,26 @@ def test_score_and_dataset_take_rewards_that_look_back(tmp_path):
     for episode in MinariDataset(folder / "data"):
         every, gains = episode.infos["prompt_rewards"].T
         np.testing.assert_allclose(gains, np.diff(every, prepend=every[0]), atol=1e-5)
+
+
+def test_a_reward_that_ends_episodes_is_evaluated_and_filmed_as_it_trains(tmp_path):
+    """It needs the reward of each step everywhere."""
+    kwargs = {"threshold": 0.0, "hold": 3, "terminate": True, "reward": CLIP}
+    config = small("DQN", tmp_path, name="success", kwargs=kwargs, scoring="step")
+    for envs in (make_envs(config, 2), make_video_env(config)):
+        envs.reset(seed=0)
+        ends = [envs.step(np.zeros(envs.num_envs, dtype=int))[2].all() for _ in range(3)]
+        assert ends == [False, False, True]
+        envs.close()
+
+
+def test_paths_of_pictures_know_the_home_folder_and_own_fields_are_not_paths(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / "c.yaml"
+    file.write_text("reward: {goal_images: [~/a.png]}")
+    assert read_config_file(file).config.reward.goal_images == [str(tmp_path / "a.png")]
+    file.write_text("reward: {name: 'own:Kind', kwargs: {goal_images: kitchen}}")
+    assert read_config_file(file).config.reward.kwargs == {"goal_images": "kitchen"}
 
 
 def test_a_run_with_a_combined_reward_is_evaluated(tmp_path):

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -23,7 +24,7 @@ from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import (
     PICTURES,
     SERVER,
-    is_file,
+    beside,
     map_files,
     names_code,
     names_server,
@@ -103,7 +104,8 @@ class RewardFlags(DeviceOption, CLIPFields):
         }
 
     def _rewards(self) -> dict[str, RewardSpec]:
-        options = {one.name: (self.settings()[one.name], one.default) for one in fields(CLIPFields)}
+        settings = self.settings()
+        options = {one.name: (settings[one.name], one.default) for one in fields(CLIPFields)}
         del options["prompt"]
         given = {name: value for name, (value, default) in options.items() if value not in (default, (default,))}
         return {_label(one): self._resolve(one, given) for one in self.reward}
@@ -167,7 +169,7 @@ def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, 
         if not trust_code and names(values.get("kind"), values):
             rule = f"names {what}. Received {short_repr(values)}. If you trust it, pass --trust-code."
             raise InputError(f"`reward`: {path} {rule}")
-    return map_files(values, lambda one: str(path.parent / one) if is_file(one) else one, (*PICTURES, "head"))
+    return map_files(values, partial(beside, path.parent), (*PICTURES, "head"))
 
 
 def load_rewards(specs: Iterable[RewardSpec], device: str) -> SeveralRewards:

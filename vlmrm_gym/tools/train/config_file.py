@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -16,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.untrusted import read_text
 from vlmrm_gym._util.validation import short_repr, truncate
-from vlmrm_gym.rewards.specification import is_file, map_files
+from vlmrm_gym.rewards.specification import beside, map_files
 from vlmrm_gym.tools.train.config import Config, nest_options
 from vlmrm_gym.tools.train.config_types import ALIASES, REMOVED
 from vlmrm_gym.tools.yaml_values import MAX_BYTES, ConfigDumper, read_yaml
@@ -119,7 +120,7 @@ def read_config(text: str, name: str, folder: Path = Path()) -> ConfigFile:
         raise ConfigError([Problem((), rule)], name)
     places: dict[Key, tuple[int, str]] = {}
     twice = tuple(_find_places(node, (), (), places))
-    values = map_files(_own_keys(loaded or {}), lambda one: str(folder / one) if is_file(one) else one)
+    values = map_files(_own_keys(loaded or {}), partial(beside, folder))
     config, wrong = validate(values)
     return ConfigFile(name, config, (*twice, *wrong), places)
 

@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrap
 from gymnasium.wrappers import TransformObservation
 
 from vlmrm_gym.envs.make import make_base_vector_env, make_external_env, make_vector_env
+from vlmrm_gym.tools.train.checks import find_specification
 from vlmrm_gym.tools.train.config import Config
 from vlmrm_gym.tools.train.config_file import constructing
 
@@ -44,7 +45,7 @@ def make_envs(config: Config, num_envs: int, *, for_training: bool = False) -> V
     with constructing(config, "env_name"):
         if reward.name == "ground_truth":
             return _make_unscored(config, num_envs, AutoresetMode.SAME_STEP, curriculum)
-        options = reward.keywords(vector=True, training=for_training) | _arguments(config) | curriculum
+        options = reward.keywords(vector=True, training=for_training) | _arguments(config) | curriculum | _mode(config)
         return make_vector_env(config.id, num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **options)
 
 
@@ -55,8 +56,14 @@ def make_video_env(config: Config) -> VectorEnv[Any, Any, Any]:
     with constructing(config, "env_name"):
         if config.reward.name == "ground_truth":
             return _make_unscored(config, 1, AutoresetMode.DISABLED, {})
-        options = config.reward.keywords(vector=False) | _arguments(config)
+        options = config.reward.keywords(vector=False) | _arguments(config) | _mode(config)
         return make_vector_env(config.id, 1, autoreset_mode=AutoresetMode.DISABLED, **options)
+
+
+def _mode(config: Config) -> dict[str, Any]:
+    """The mode of scoring that a reward needs which ends episodes, also where agents are evaluated."""
+    specification = find_specification(config)
+    return {"scoring": "step"} if specification is not None and specification.terminates else {}
 
 
 def _make_unscored(

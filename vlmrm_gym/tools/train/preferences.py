@@ -110,5 +110,6 @@ class Learning:
         kept = EpisodeLog.of([])
         kept.load(path)
         rewards = [self._envs.head(self._envs.scorer.features(one.states)) for one in kept.episodes]
-        task_rewards = sum(one.task_rewards.sum() for one in kept.episodes) * self._config.reward.task_reward_weight
+        weight = self._config.reward.task_reward_weight + self._envs.reward.task_reward_weight
+        task_rewards = sum(one.task_rewards.sum() for one in kept.episodes) * weight
         return float((np.concatenate(rewards).sum(dtype=np.float64) + task_rewards) / len(kept.episodes))
