@@ -4,7 +4,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -117,6 +117,30 @@ class Combination(RewardSpec):
         """Load the models of all parts. Raises what their `build` raises."""
         model = importlib.import_module("vlmrm_gym.rewards.combined_model")  # by name: it imports this file, and torch
         return model.CombinedModel(self, device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfOne(Combination):
+    """Base class of rewards that are made of one other, which they look at over time."""
+
+    reward: Any = field(kw_only=False)
+    """The score that it looks at: a specification, a callable or "package.module:attribute"."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reward", as_part("reward", self.reward))
+
+    @property
+    def parts(self) -> tuple[RewardSpec, ...]:
+        """See `Combination`."""
+        return (self.reward,)
+
+    def with_parts(self, parts: Sequence[RewardSpec]) -> Self:
+        """See `Combination`."""
+        return replace(self, reward=parts[0])
+
+    def stateless(self) -> RewardSpec:
+        """See `RewardSpec`."""
+        return self.reward.stateless()
 
 
 def as_part(name: str, reward: Any) -> RewardSpec:

@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym._util.validation import check_flag, check_fraction
-from vlmrm_gym.rewards.combination import Combination, Scores, as_part
-from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.rewards.combination import OfOne, Scores
 
 if TYPE_CHECKING:
     import torch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress(Combination):
+class Progress(OfOne):
     """Pays for progress: gamma c(s_{t+1}) - c(s_t), where c is another reward. Hovering near the goal earns nothing.
 
     The state before the first action is scored, too. Added to the environment's own reward, with the learner's gamma,
@@ -31,8 +30,6 @@ class Progress(Combination):
         ValueError: `gamma` is not from 0 to 1, or is below 1 with `best`; or the environment's own reward is in it.
     """
 
-    reward: Any = field(kw_only=False)
-    """The score in which progress is made: a specification, a callable or "package.module:attribute"."""
     gamma: float = 1.0
     """The discount of the learner, from 0 to 1."""
     best: bool = False
@@ -40,24 +37,11 @@ class Progress(Combination):
     kind: str = field(default="progress", init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reward", as_part("reward", self.reward))
+        super().__post_init__()
         check_fraction("gamma", self.gamma)
         check_flag("best", self.best)
         if self.best and self.gamma != 1:
             raise ValueError(f"`gamma` is for best=False. Received {self.gamma!r}. Leave it out.")
-
-    @property
-    def parts(self) -> tuple[RewardSpec, ...]:
-        """See `Combination`."""
-        return (self.reward,)
-
-    def stateless(self) -> RewardSpec:
-        """See `RewardSpec`."""
-        return self.reward.stateless()
-
-    def with_parts(self, parts: Sequence[RewardSpec]) -> Self:
-        """See `Combination`."""
-        return type(self)(*parts, gamma=self.gamma, best=self.best)
 
     def combine(self, parts: Sequence[Scores], names: Sequence[str]) -> Scores:
         """See `Combination`."""

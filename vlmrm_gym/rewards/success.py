@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym._util.validation import check_flag, check_integer, is_number, short_repr
-from vlmrm_gym.rewards.combination import Combination, Scores, as_part
-from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.rewards.combination import OfOne, Scores
 
 if TYPE_CHECKING:
     import torch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Success(Combination):
+class Success(OfOne):
     """Pays 1 in a step in which a score has been at least `threshold` for `hold` steps in a row, and 0 in any other.
 
     Infos say it as `info["vlm_success"]`, bool. `vlmrm-gym check --threshold auto` proposes a threshold.
@@ -27,8 +26,6 @@ class Success(Combination):
             reward is in it.
     """
 
-    reward: Any = field(kw_only=False)
-    """The score that is to be high: a specification, a callable or "package.module:attribute"."""
     threshold: float
     """The least score of success."""
     hold: int = 10
@@ -38,24 +35,11 @@ class Success(Combination):
     kind: str = field(default="success", init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reward", as_part("reward", self.reward))
+        super().__post_init__()
         if not is_number(self.threshold) or not abs(self.threshold) < float("inf"):
             raise ValueError(f"`threshold` must be a finite number. Received {short_repr(self.threshold)}.")
         check_integer("hold", self.hold, minimum=1, maximum=10**9)
         check_flag("terminate", self.terminate)
-
-    @property
-    def parts(self) -> tuple[RewardSpec, ...]:
-        """See `Combination`."""
-        return (self.reward,)
-
-    def stateless(self) -> RewardSpec:
-        """See `RewardSpec`."""
-        return self.reward.stateless()
-
-    def with_parts(self, parts: Sequence[RewardSpec]) -> Self:
-        """See `Combination`."""
-        return type(self)(*parts, threshold=self.threshold, hold=self.hold, terminate=self.terminate)
 
     @property
     def terminates(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

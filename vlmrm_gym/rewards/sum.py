@@ -144,15 +144,13 @@ class SumScores(Scores):
         self, scores: "Sequence[torch.Tensor]", carry: Any, reports: "dict[str, torch.Tensor]"
     ) -> "tuple[torch.Tensor, Any]":
         """See `Scores`. The terms that are reported are those of the outermost sum."""
-        is_outermost = not any(name.startswith(TERM) for name in reports)
-        if is_outermost:
-            reports |= dict.fromkeys((TERM + name for name in self._names), scores[0])  # inner sums see that
         carries = [None] * len(self._parts) if carry is None else carry
         own, after = zip(
             *(part.advance(scores, last, reports) for part, last in zip(self._parts, carries, strict=True)), strict=True
         )
-        if is_outermost:
-            reports |= {TERM + name: score for name, score in zip(self._names, own, strict=True)}
+        for name in [name for name in reports if name.startswith(TERM)]:  # of sums inside of this one
+            del reports[name]
+        reports |= {TERM + name: score for name, score in zip(self._names, own, strict=True)}
         return self._add(own), after
 
     def _add(self, own: "Sequence[torch.Tensor]") -> "torch.Tensor":
