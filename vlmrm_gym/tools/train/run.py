@@ -245,7 +245,8 @@ def plan_training(config: Config) -> Mapping[str, str]:
         "agent": f"{rl.algorithm}, {rl.n_steps:,} steps over all environments, seed {config.seed}",
         "updates": _describe_updates(config, rl.algorithm, rl.n_steps),
     }
-    prompts = ", ".join(f'"{prompt}"' for prompt in reward.prompt or [])
+    pictures = [f"goal images {', '.join(reward.goal_images)}"] if reward.goal_images else []
+    prompts = ", ".join([*(f'"{prompt}"' for prompt in reward.prompt or []), *pictures])
     if reward.name != "ground_truth":
         specification: Any = find_specification(config)
         in_workers = reward.num_workers and specification.in_workers
