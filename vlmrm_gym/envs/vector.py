@@ -206,6 +206,8 @@ class VLMRewardVectorEnv(VectorWrapper):
         """Take the states of environments in a mask, which have been reset, if they are needed. Returns the infos."""
         if self._delivery.sees_first and mask.any():
             self._delivery.begin(self._capture.first_states(mask, infos), mask)
+        if FIRST_STATE_KEY not in infos:
+            return infos
         return {key: value for key, value in infos.items() if key.removeprefix("_") != FIRST_STATE_KEY}
 
     def flush(self) -> dict[str, Any]:

@@ -227,13 +227,9 @@ class RewardDelivery:
         infos = {"vlm_rewards": rewards, "vlm_episode_index": episodes, "vlm_reward_start": start}
         if self._sparse.every > 1 or any(clip.every > 1 for clip in self._rules.clips):
             infos["vlm_scored"] = exact
-        for key in ("vlm_terms", "vlm_success"):
-            every = {i: scored.reported(self._task_reward_weight) for i, scored in scored_parts.items()}
-            reported = {i: one[key] for i, one in every.items() if key in one}
-            if reported:
-                infos[key] = np.full(num_envs, None, dtype=object)
-            for i, value in reported.items():
-                infos[key][i] = value
+        for i, scored in scored_parts.items():
+            for key, value in scored.reported(self._task_reward_weight).items():
+                infos.setdefault(key, np.full(num_envs, None, dtype=object))[i] = value
         if self.keeps_features:
             infos |= {"vlm_features": features, "vlm_task_rewards": offsets}
             infos["vlm_reward_version"] = np.full(num_envs, self.head.version)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import close_on_error
-from vlmrm_gym.rewards.current_head import CurrentHead, pay
+from vlmrm_gym.rewards.current_head import begin, pay
 from vlmrm_gym.rewards.heads import CombineViews, is_missing
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import RewardModel
@@ -113,14 +113,10 @@ class _Scorer:
         rewards = [np.empty((0, len(self._heads)), dtype=np.float32)]
         for number, request in enumerate(requests):
             if begins:
-                self._carries = [self._carry(head, requests[0], first, number) for head in self._heads]
+                is_known = first is not None and number > 0
+                self._carries = [begin(head, requests[0].features) if is_known else None for head in self._heads]
             pairs = zip(self._heads, self._carries, strict=True)
             paid = [pay(head, request.features, carry) for head, carry in pairs]
             self._carries = [one.carry for one in paid]
             rewards.append(np.stack([one.rewards for one in paid], axis=1))
         return np.concatenate(rewards)
-
-    def _carry(self, head: Any, before: Request, first: States | None, number: int) -> Any:
-        """The carry of an episode that begins: after its state before any action, if that is known."""
-        is_known = first is not None and number > 0
-        return CurrentHead(head).begin(before.features) if is_known else None
