@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vlmrm_gym.rewards import (
         CLIP,
         CLIPReward,
+        Demonstrations,
         Endpoint,
         Preference,
         Program,
@@ -33,13 +34,16 @@ if TYPE_CHECKING:
         Success,
         Sum,
         TaskReward,
+        load_reward,
     )
     from vlmrm_gym.states import CaptureState
+    from vlmrm_gym.tools.cli.fit_videos import fit_demonstrations
 
 __all__ = [
     "CLIP",
     "CLIPReward",
     "CaptureState",
+    "Demonstrations",
     "Endpoint",
     "EndpointLabeler",
     "EpisodeLog",
@@ -62,6 +66,8 @@ __all__ = [
     "VLMReward",
     "VLMRewardVectorEnv",
     "__version__",
+    "fit_demonstrations",
+    "load_reward",
     "read_late",
 ]
 
@@ -81,6 +87,7 @@ _LAZY = {
     "rewards": (
         "CLIP",
         "CLIPReward",
+        "Demonstrations",
         "Endpoint",
         "Preference",
         "Program",
@@ -91,8 +98,10 @@ _LAZY = {
         "Success",
         "Sum",
         "TaskReward",
+        "load_reward",
     ),
     "states": ("CaptureState",),
+    "tools.cli.fit_videos": ("fit_demonstrations",),
 }
 """Public names by the module that has them."""
 

@@ -4,6 +4,8 @@ requirements/suites.txt lists the packages; an environment whose package is miss
 installed, is skipped.
 """
 
+import importlib
+import json
 from contextlib import closing
 
 import gymnasium as gym
@@ -18,7 +20,9 @@ from vlmrm_gym.states.env_viewers import find_scene
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.usefixtures("no_collection"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::SyntaxWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning", "ignore::UserWarning", "ignore::SyntaxWarning", "ignore::ResourceWarning"
+    ),
 ]
 
 SMALL = {"width": 64, "height": 64}
@@ -128,3 +132,19 @@ def test_a_worker_draws_what_is_drawn_here(env_id):
 
 def brightness(frames):
     return frames.mean((1, 2, 3)) / 255
+
+
+@pytest.mark.parametrize("reward", ["videos", "dense"])
+def test_the_example_learns_from_recordings_of_meta_world(reward, tmp_path):
+    """It leaves what it promises: recordings that end in success, a reward that orders them, a table, a policy."""
+    pytest.importorskip("metaworld", reason="it needs requirements/suites.txt", exc_type=ImportError)
+    example = importlib.import_module("metaworld_from_videos")
+    small = {"videos": 3, "encoder": "tiny", "steps": 400, "evaluate_every": 200, "episodes": 1}
+    example.main(example.Args(reward=reward, out=tmp_path, **small))
+    folder = tmp_path / f"drawer-close-v3__{reward}__1"
+    assert (folder / "evaluations.csv").read_text().splitlines()[0] == "step,episodes,success"
+    assert (folder / "model.zip").exists()
+    if reward == "videos":
+        assert len(list((folder / "videos").iterdir())) == 3
+        measures = json.loads((folder / "reward" / "fit.json").read_text())["measures"]
+        assert measures["order"] > 0.8

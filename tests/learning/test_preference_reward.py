@@ -139,7 +139,7 @@ def test_numbers_and_settings_of_a_head_are_checked():
         (lambda head: head.double(), {}, "must be numbers in float32"),
         (None, {"shape": [0]}, r"must be a head that PreferenceHead.save wrote. Received another: .*division"),
         (None, {"ensemble": "3"}, "must be a head"),
-        (None, {"prompt": ["up"]}, "its fingerprint and its prompt must be texts"),
+        (None, {"prompt": ["up"]}, "its prompt must be a text"),
     ]:
         head = PreferenceHead((1, 4), hidden_size=2, fingerprint="tiny, squash", prompt="up")
         if change is not None:

@@ -63,7 +63,7 @@ def read_dataset(folder: Path) -> list[Trajectory]:
 
     dataset, settings = DatasetFolder(folder), read_settings(folder)
     with reading(f"The dataset {folder}", LookupError, TypeError, AttributeError, AssertionError, RuntimeError):
-        number = _check_data(dataset.data)  # before Minari opens anything
+        number = check_data(dataset.data)  # before Minari opens anything
         episodes = MinariStorage.read(dataset.data).get_episodes(range(number))
         rollouts = [_to_rollout(one, settings["policy"], dataset.scene_changes(one["id"])) for one in episodes]
         if len(shapes := {rollout.states.rows.shape[1:] for rollout in rollouts}) > 1:
@@ -71,7 +71,7 @@ def read_dataset(folder: Path) -> list[Trajectory]:
     return rollouts
 
 
-def _check_data(data: Path) -> int:
+def check_data(data: Path) -> int:
     """See that Minari reads arrays of one file, and makes nothing else; returns the number of episodes."""
     known = read_json(data / "metadata.json")
     number = known["total_episodes"]

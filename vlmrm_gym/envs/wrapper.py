@@ -22,8 +22,9 @@ from vlmrm_gym.rewards.combination import Combination
 from vlmrm_gym.rewards.heads import CombineViews, is_missing
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.own import OwnReward
+from vlmrm_gym.rewards.saved import PICTURES
 from vlmrm_gym.rewards.sources import default_model
-from vlmrm_gym.rewards.specification import PICTURES, recorded
+from vlmrm_gym.rewards.specification import recorded
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.options import ScoringOptions, takes_options
 from vlmrm_gym.scoring.state_encoder import DirectScorer, build_encoder

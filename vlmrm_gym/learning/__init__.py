@@ -12,6 +12,7 @@ from vlmrm_gym.learning.labelers import CallableLabeler, GroundTruthLabeler, Hum
 from vlmrm_gym.learning.pairs import Answer, Pair
 
 if TYPE_CHECKING:
+    from vlmrm_gym.learning.demonstrations import VideoFitOptions
     from vlmrm_gym.learning.fitting import FitOptions
     from vlmrm_gym.learning.learner import PreferenceLearner, Round
 
@@ -28,6 +29,7 @@ __all__ = [
     "PreferenceLearner",
     "Record",
     "Round",
+    "VideoFitOptions",
     "ask",
     "resolve_labeler",
 ]
@@ -36,6 +38,7 @@ _LAZY = {
     "FitOptions": "vlmrm_gym.learning.fitting",
     "PreferenceLearner": "vlmrm_gym.learning.learner",
     "Round": "vlmrm_gym.learning.learner",
+    "VideoFitOptions": "vlmrm_gym.learning.demonstrations",
 }
 
 

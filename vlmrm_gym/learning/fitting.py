@@ -126,6 +126,15 @@ def disagreement(head: PreferenceHead, features: NDArray[np.float32]) -> NDArray
     return probabilities.std(0, correction=0).numpy()
 
 
+def make_head(spec: Preference, shape: Sequence[int], fingerprint: str, seed: int) -> PreferenceHead:
+    """Make a head that has not been fitted, of features (V, D)."""
+    options: Any = {"ensemble": spec.ensemble, "hidden_size": spec.hidden_size, "seed": seed}
+    options |= {"fingerprint": fingerprint, "prompt": spec.prompt}
+    if spec.init is None:
+        return PreferenceHead(shape, **options)
+    return PreferenceHead.starting_from(spec.init, shape, **options)
+
+
 def fit(
     head: PreferenceHead, comparisons: Comparisons, logged: NDArray[np.float32], options: FitOptions, seed: int = 0
 ) -> float:
@@ -237,14 +246,7 @@ def fit_answers(
     features = features.reshape(len(pairs), 2, -1, *features.shape[1:])
     comparisons = replace(comparisons, features=features[rows])
     shape = features.shape[3:]
-    head = PreferenceHead(
-        shape,
-        ensemble=spec.ensemble,
-        hidden_size=spec.hidden_size,
-        fingerprint=fingerprint,
-        prompt=str(spec.prompt),
-        seed=seed,
-    )
+    head = make_head(spec, shape, fingerprint, seed)
     loss = fit(head, comparisons, features.reshape(-1, *shape), options, seed)
     verdict = judge(head, None, comparisons, options)
     held_out = comparisons[comparisons.held_out]

@@ -133,6 +133,9 @@ class PreferenceLearner:
         self._make_pair = partial(Pair, prompt=self.specification.prompt, **drawn)
         self.comparisons: Comparisons | None = None
         self.num_rounds = self.num_questions = 0
+        if self.specification.init is not None and self.head is None:
+            shape = self.newest.part_features(np.zeros((1, *self._scorer.info.feature_shape), np.float32)).shape[1:]
+            self.newest.replace(fitting.make_head(self.specification, shape, self.newest.fingerprint, seed))
 
     @property
     def head(self) -> PreferenceHead | None:
@@ -222,9 +225,8 @@ class PreferenceLearner:
             rest = "There is no head yet." if self.head is None else "The old head stays."
             return Verdict(False, f"{obstacle} {rest}")
         reward = self.specification
-        size = {"ensemble": reward.ensemble, "hidden_size": reward.hidden_size, "seed": self._seed + self.num_rounds}
-        texts: Any = {"fingerprint": self.newest.fingerprint, "prompt": reward.prompt}
-        new = PreferenceHead(self.comparisons.features.shape[3:], **size, **texts)
+        shape, seed = self.comparisons.features.shape[3:], self._seed + self.num_rounds
+        new = fitting.make_head(reward, shape, self.newest.fingerprint, seed)
         scalars["loss"] = fitting.fit(new, self.comparisons, logged, self.fit_options, self._seed + self.num_rounds)
         scalars["disagreement"] = float(fitting.disagreement(new, self.comparisons.features).mean())
         verdict = judge(new, self.head, self.comparisons, self.fit_options)

@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym.rewards.clip import CLIP
+from vlmrm_gym.rewards.demonstrations import Demonstrations
 from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.heads import SequenceHead
 from vlmrm_gym.rewards.learned import Preference
@@ -12,7 +13,7 @@ from vlmrm_gym.rewards.own import ImportedReward
 from vlmrm_gym.rewards.program.spec import Program
 from vlmrm_gym.rewards.progress import Progress
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import from_mapping, to_mapping
+from vlmrm_gym.rewards.specification import from_mapping, load_reward, to_mapping
 from vlmrm_gym.rewards.success import Success
 from vlmrm_gym.rewards.sum import Sum, TaskReward
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CLIP",
     "CLIPReward",
+    "Demonstrations",
     "Endpoint",
     "ImportedReward",
     "Preference",
@@ -37,6 +39,7 @@ __all__ = [
     "Sum",
     "TaskReward",
     "from_mapping",
+    "load_reward",
     "to_mapping",
 ]
 

@@ -132,6 +132,9 @@ class CLIPReward(FrameEncoder):
     def _texts(self, parameter: str, prompt: Prompt | None) -> Sequence[torch.Tensor]:
         """The embeddings of texts, unit vectors, float32 (D,) each."""
         texts = [prompt] if isinstance(prompt, str) else list(prompt or ())
+        if texts and self.model.tokenizer is None:
+            rule = f"`{parameter}` is not for a model that was learned from videos, and knows no texts"
+            raise ValueError(f"{rule}. Received {short_repr(prompt)}. Pass pictures, or another model.")
         for text in texts:
             tokens, limit = self.model.count_tokens(text), self.model.context_length
             if tokens > limit:

@@ -35,7 +35,7 @@ class FrameEncoder(RewardModel):
     @property
     def fingerprint(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The model, and how frames get its size."""
-        return f"{self.model.name}, {self._preprocess.resize_mode}"
+        return f"{self.model.identity}, {self._preprocess.resize_mode}"
 
     @property
     def encoder_key(self) -> object:  # pyright: ignore[reportIncompatibleVariableOverride]

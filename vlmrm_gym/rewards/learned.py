@@ -1,6 +1,7 @@
 """Preference: a reward that is learned from comparisons. Imports no torch."""
 
 from dataclasses import dataclass, field
+from typing import Self
 
 from vlmrm_gym.rewards.clip import EncoderFields, check_count, check_prompt, check_text, optional
 from vlmrm_gym.rewards.model import RewardModel
@@ -37,6 +38,10 @@ class Preference(EncoderFields, RewardSpec):
     head: str | None = field(default=None, metadata={"check": optional(check_text)})
     """File of a head that has been learned: the fields that describe the head are then the file's. None: it is
     learned."""
+    init: str | None = field(default=None, metadata={"check": optional(check_text)})
+    """A reward that was learned from videos, its folder or its head.safetensors, which answers correct: the networks
+    learn what to add to the progress that it sees, and it is the head until there are answers. It says which model
+    makes the features."""
     ensemble: int = field(default=3, metadata={"check": check_count})
     """Number of networks. The reward is their mean; where they disagree, answers are worth most."""
     hidden_size: int = field(default=64, metadata={"check": check_count})
@@ -51,6 +56,10 @@ class Preference(EncoderFields, RewardSpec):
                 "what the agent should do."
             )
 
+    def with_model(self, model: str) -> Self:
+        """See `RewardSpec`."""
+        return self if self.init is not None else super().with_model(model)
+
     @property
     def learns(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the head is yet to be learned: the environments must keep what it is learned from."""
@@ -60,5 +69,10 @@ class Preference(EncoderFields, RewardSpec):
         """Load the image tower, and the head if there is one. Raises what `CLIP.build` does, also for the head."""
         from vlmrm_gym.rewards.preference_model import HeadReward, PreferenceHead
 
+        fields = self
+        if self.init is not None:
+            from vlmrm_gym.rewards.distance import DistanceNetwork, with_encoder_of
+
+            fields = with_encoder_of(self.init, DistanceNetwork.load(self.init), self)
         head = None if self.head is None else PreferenceHead.load(self.head)
-        return HeadReward(self, device=device, head=head)
+        return HeadReward(fields, device=device, head=head)

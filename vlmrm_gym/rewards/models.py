@@ -16,9 +16,10 @@ import torch
 import torch.nn.functional as F
 from gymnasium.error import DependencyNotInstalled
 
-from vlmrm_gym.rewards import sources, tiny
+from vlmrm_gym.rewards import frame_cnn, sources, tiny
 from vlmrm_gym.rewards.clip import Precision, ResizeMode
 from vlmrm_gym.rewards.devices import resolve_device
+from vlmrm_gym.rewards.distance import DistanceNetwork
 
 MIN_RENDER_SIZE = 192
 """Below this many pixels, renders lose thin objects, such as a humanoid's arms."""
@@ -116,6 +117,8 @@ class VisionLanguageModel:
     squash: Preprocessing
     device: torch.device
     precision: Precision
+    identity: str
+    """What fingerprints of features say of it: its name, unless that is a path."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return load, (self.name, str(self.device), self.precision)
@@ -134,6 +137,11 @@ class VisionLanguageModel:
         """Unit vectors of texts, float32 (len(texts), D), each through the model's own tokenizer."""
         tokens = self.tokenizer(list(texts)).to(self.device)
         return F.normalize(self.network.encode_text(tokens).float(), dim=-1)
+
+    @cached_property
+    def feature_size(self) -> int:
+        """Width of the vectors, D."""
+        return frame_cnn.FEATURES if self.tokenizer is None else self.encode_text(["a frame"]).shape[1]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -199,17 +207,32 @@ if hasattr(os, "register_at_fork"):
 
 @cache
 def _load(source: sources.ModelSource, device: torch.device, precision: Precision) -> VisionLanguageModel:
+    identity = source.name
     if source.name == "tiny":
         network, tokenizer, cfg = tiny.load(_DTYPES[precision])
+    elif source.architecture == sources.CNN:
+        network, tokenizer, cfg, identity = _load_cnn(source, precision)
     else:
         network, tokenizer, cfg = _load_open_clip(source, precision)
     network.to(device).eval().requires_grad_(False)
     network.visual.to(memory_format=torch.channels_last)  # convolutions run up to twice as fast
+    return VisionLanguageModel(source.name, network, tokenizer, make_preprocessing(cfg), device, precision, identity)
+
+
+def make_preprocessing(cfg: Mapping[str, Any]) -> Preprocessing:
+    """Make the preprocessing that open_clip's terms describe; frames are squashed."""
     height, width = (cfg["size"], cfg["size"]) if isinstance(cfg["size"], int) else cfg["size"]
     interpolation = "bilinear" if cfg["interpolation"] == "bilinear" else "bicubic"
     mean, std = tuple(cfg["mean"]), tuple(cfg["std"])
-    squash = Preprocessing(height=height, width=width, mean=mean, std=std, interpolation=interpolation)
-    return VisionLanguageModel(source.name, network, tokenizer, squash, device, precision)
+    return Preprocessing(height=height, width=width, mean=mean, std=std, interpolation=interpolation)
+
+
+def _load_cnn(source: sources.ModelSource, precision: Precision) -> tuple[Any, None, Mapping[str, Any], str]:
+    """The image tower in a file of `DistanceNetwork`, which knows no texts, its preprocessing and its identity."""
+    file = DistanceNetwork.load(str(source.local))
+    if file.cnn is None:
+        raise ValueError(f"`model`: {source.local} has no image tower. Its features are of model={file.model!r}.")
+    return file.cnn.to(_DTYPES[precision]), None, frame_cnn.PREPROCESSING, file.fingerprint.partition(",")[0]
 
 
 def _load_open_clip(source: sources.ModelSource, precision: Precision) -> tuple[Any, Any, Mapping[str, Any]]:

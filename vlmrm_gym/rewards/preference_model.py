@@ -1,30 +1,25 @@
 """The head of rewards that are learned from comparisons, an ensemble of networks; its file; and the model of both."""
 
-import json
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import Self
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 
-from vlmrm_gym._util.files import atomic_write
-from vlmrm_gym._util.untrusted import parse_json, read_file
-from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.rewards.clip import EncoderFields
 from vlmrm_gym.rewards.current_head import check_head
+from vlmrm_gym.rewards.distance import DistanceNetwork
 from vlmrm_gym.rewards.encoder import FrameEncoder
+from vlmrm_gym.rewards.saved_head import SavedHead
 
+PROGRESS_WEIGHT = 5.0
+"""Of the progress that a `DistanceNetwork` sees: what is done is preferred to the beginning with odds of 150 to 1."""
 LIMIT = 5.0
 """Rewards are between minus this and this, in standard deviations."""
-MAX_BYTES = 2**28
-"""Size of a head's file, at most."""
 
 
-class PreferenceHead(torch.nn.Module):
+class PreferenceHead(SavedHead):
     """An ensemble of networks with two hidden layers, from the features of all views of a state to its reward.
 
     The reward is the mean over the networks, shifted and scaled by constants of this head: over the states that it was
@@ -39,13 +34,13 @@ class PreferenceHead(torch.nn.Module):
         hidden_size: Width of the hidden layers.
         fingerprint: Of the features; see `RewardModel`.
         prompt: The goal, as labelers were told.
+        base: Width of the hidden layers of a `DistanceNetwork`, whose view of the progress since the beginning the
+            networks correct; None: there is none.
         seed: Of the weights.
     """
 
     key = "vlmrm_gym.preference_head"
-    """Of the JSON in a file's metadata."""
-    arguments = ("shape", "ensemble", "hidden_size", "fingerprint", "prompt")
-    """The arguments of the constructor that a file keeps; attributes have the same names."""
+    arguments = ("shape", "ensemble", "hidden_size", "fingerprint", "prompt", "base")
 
     def __init__(
         self,
@@ -55,9 +50,12 @@ class PreferenceHead(torch.nn.Module):
         hidden_size: int = 64,
         fingerprint: str = "",
         prompt: str | None = None,
+        base: int | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
+        self.base = base
+        self.progress = None if base is None else DistanceNetwork(shape[-1], hidden_size=base, model="")
         self.shape, self.ensemble, self.hidden_size = tuple(shape), ensemble, hidden_size
         self.fingerprint, self.prompt = fingerprint, prompt
         generator = torch.Generator().manual_seed(seed)
@@ -72,16 +70,34 @@ class PreferenceHead(torch.nn.Module):
         self.reward_mean = torch.nn.Buffer(torch.zeros(()))
         self.reward_std = torch.nn.Buffer(torch.ones(()))
 
+    @classmethod
+    def starting_from(cls, init: str, shape: Sequence[int], **options: Any) -> "PreferenceHead":
+        """Make the head that sees the progress of a reward from videos and nothing else yet; `options` as of others."""
+        network = DistanceNetwork.load(init)
+        head = cls(shape, base=network.hidden_size, **options)
+        assert head.progress is not None
+        own = head.progress.state_dict()
+        head.progress.load_state_dict({name: one for name, one in network.state_dict().items() if name in own})
+        head.progress.requires_grad_(False)
+        with torch.no_grad():
+            head.weights[-1].zero_()
+            head.reward_mean.fill_(PROGRESS_WEIGHT / 2)  # of progress from 0 to 1, all of it as frequent
+            head.reward_std.fill_(PROGRESS_WEIGHT / math.sqrt(12))
+        return head
+
     def members(self, features: torch.Tensor) -> torch.Tensor:
         """The outputs of each network: features float32 (B, V, D) to float32 (E, B).
 
         Features (E, B, V, D) are other states for each network.
         """
+        before: Any = 0.0
+        if self.progress is not None:
+            before = PROGRESS_WEIGHT * self.progress(self.progress.start.expand_as(features), features).mean(-1)
         x = ((features.flatten(-2) - self.feature_mean) / self.feature_scale).expand(self.ensemble, -1, -1)
         *hidden, last = zip(self.weights, self.biases, strict=True)
         for weight, bias in hidden:
             x = torch.baddbmm(bias, x, weight).relu()
-        return torch.baddbmm(last[1], x, last[0]).squeeze(-1)
+        return torch.baddbmm(last[1], x, last[0]).squeeze(-1) + before
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Rewards of states: features float32 (B, V, D) to float32 (B,), from -5 to 5."""
@@ -102,50 +118,11 @@ class PreferenceHead(torch.nn.Module):
         self.reward_mean.copy_(rewards.mean())
         self.reward_std.copy_(rewards.std(correction=0).clamp_min(1e-3))
 
-    def to_bytes(self) -> bytes:
-        """The file's content: safetensors, with the constructor's arguments as JSON in the metadata."""
-        tensors = {name: tensor.contiguous().cpu() for name, tensor in self.state_dict().items()}
-        # One entry of metadata: the order of several is not fixed.
-        return save(tensors, {self.key: json.dumps({name: getattr(self, name) for name in self.arguments})})
-
-    @classmethod
-    def from_bytes(cls, content: bytes, name: str = "`content`") -> Self:
-        """The head of what `to_bytes` returned. Raise a ValueError, in which it has this name, of anything else."""
-        try:
-            header = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")])
-            with torch.device("meta"):  # what the file says of sizes is not allocated
-                head = cls(**parse_json(header["__metadata__"][cls.key]))
-            if not isinstance(head.fingerprint, str) or not isinstance(head.prompt, str | None):
-                raise TypeError("its fingerprint and its prompt must be texts")
-            tensors = load(content)
-            for key, tensor in tensors.items():
-                if not tensor.numel() or tensor.dtype != torch.float32:
-                    raise ValueError(f"`{key}` must be numbers in float32, at least one")
-                if not tensor.isfinite().all():
-                    raise ValueError(f"`{key}` must be finite")
-            head.load_state_dict(tensors, assign=True)
-        except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError, ArithmeticError) as error:
-            raise ValueError(
-                f"{name} must be a head that {cls.__name__}.save wrote. Received another: {truncate(str(error))}."
-            ) from error
-        return head.requires_grad_(False)
-
-    def save(self, path: str | Path) -> None:
-        """Write the head to a file, atomically: `Preference(head=path)` is then a frozen reward."""
-        content = self.to_bytes()
-        atomic_write(Path(path), lambda unfinished: unfinished.write_bytes(content))
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a head from a file.
-
-        Raises:
-            FileNotFoundError: It does not exist.
-            ValueError: It is something else, or damaged.
-        """
-        if not Path(path).exists():
-            raise FileNotFoundError(f"`head` must be the file of a head. Received {str(path)!r}, which does not exist.")
-        return cls.from_bytes(read_file(path, MAX_BYTES), f"`head` {str(path)!r}")
+    def check(self) -> None:
+        """See `SavedHead`."""
+        super().check()
+        if not isinstance(self.prompt, str | None):
+            raise TypeError("its prompt must be a text")
 
 
 class HeadReward(FrameEncoder):
@@ -156,7 +133,7 @@ class HeadReward(FrameEncoder):
     def __init__(self, fields: EncoderFields, *, head: PreferenceHead | None = None, device: str = "auto") -> None:
         super().__init__(fields, device)
         self.head = None if head is None else head.to(self.model.device)
-        self.feature_size = self.model.encode_text(["a frame"]).shape[1]
+        self.feature_size = self.model.feature_size
         """Width of the embeddings, D."""
         if head is not None:
             check_head(head, self.fingerprint)

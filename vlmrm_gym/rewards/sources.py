@@ -27,6 +27,8 @@ _OPENAI: Mapping[str, str] = {
     "openai/clip-vit-large-patch14-336": "ViT-L-14-336",
 }
 """Architectures of the names that OpenAI's package and its repositories on Hugging Face have."""
+CNN = "cnn:"
+"""Begins the name of an image tower that was learned from videos: "cnn:path/to/head.safetensors"."""
 CONNECTION_SECONDS = 3
 """How long Hugging Face's server may take to answer before only its cache on this machine is used."""
 
@@ -75,6 +77,11 @@ def parse_model_name(name: str) -> ModelSource:
         return ModelSource(name, f"local-dir:{Path(__file__).with_name('tiny')}")
     if name.startswith("hf-hub:"):
         return ModelSource(name, name)
+    if name.startswith(CNN):
+        file = Path(name.removeprefix(CNN)).expanduser().absolute()
+        if not file.is_file():
+            raise FileNotFoundError(f"`model`: the file {str(file)!r} does not exist. Received {name!r}.")
+        return ModelSource(f"{CNN}{file}", CNN, local=file, version=_version(file))
     if name.startswith("local-dir:"):
         folder = Path(name.removeprefix("local-dir:")).expanduser().absolute()
         if not (folder / "open_clip_config.json").is_file():

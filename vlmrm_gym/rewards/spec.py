@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 from vlmrm_gym._util.validation import is_number
@@ -78,6 +79,14 @@ class RewardSpec:
 
     def __neg__(self) -> Any:
         return self * -1.0
+
+    def save(self, folder: str | Path) -> None:
+        """Write it as reward.json, with copies of the pictures and heads that it names beside it.
+
+        The folder may be moved. It is a `reward` wherever one is asked for, and `vlmrm_gym.load_reward` reads it.
+        Raises what `to_mapping` does.
+        """
+        importlib.import_module("vlmrm_gym.rewards.specification").save_reward(self, folder)  # it imports this file
 
     def build(self, device: str = "auto") -> RewardModel:
         """Load the reward model on a device. A kind of a user's own may return any callable."""

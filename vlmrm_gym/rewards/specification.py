@@ -5,29 +5,30 @@ Imports no torch.
 
 import difflib
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeGuard, cast
-from urllib.parse import urlsplit
 
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.rewards.clip import CLIP, TASK_GOALS, CLIPFields, Prompt
+from vlmrm_gym.rewards.clip import CLIP, CLIPFields, Prompt
 from vlmrm_gym.rewards.combination import Combination
-from vlmrm_gym.rewards.endpoint.settings import SAMPLING
+from vlmrm_gym.rewards.demonstrations import Demonstrations
 from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.own import ImportedReward, OwnReward, check_kwargs, find_callable
 from vlmrm_gym.rewards.program.spec import Program
 from vlmrm_gym.rewards.progress import Progress
+from vlmrm_gym.rewards.saved import is_saved, read_saved, write_saved
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.success import Success
 from vlmrm_gym.rewards.sum import Sum, TaskReward
 
 KINDS: Mapping[str, type[Any]] = {
     "clip": CLIP,
+    "demonstrations": Demonstrations,
     "preference": Preference,
     "program": Program,
     "endpoint": Endpoint,
@@ -43,69 +44,17 @@ Files may name all of which `names_code` is False without --trust-code: no other
 """
 
 
-def names_code(kind: object, values: Mapping[str, Any]) -> bool:
-    """Tell whether a reward of this kind with these fields runs code that they name, and that is not isolated.
+def load_reward(path: str | Path, *, trust_code: bool = False) -> RewardSpec:
+    """Load a reward that `RewardSpec.save` wrote: the folder, or any JSON file of a specification.
 
-    A reward that is made of others runs theirs.
+    Raises an InputError if it cannot be read; or names code or a server, and is not trusted.
     """
-    own = kind == "import" or (isinstance(kind, str) and ":" in kind) or values.get("isolate", True) is not True
-    return own or any(names_code(one.get("kind"), one) for one in _parts(values))
+    return from_mapping(read_saved(Path(path), trust_code=trust_code))
 
 
-def _parts(values: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the mapping forms of rewards that one is made of, and texts that name one, as such."""
-    for name, value in values.items():
-        for one in value if name == "terms" and isinstance(value, list | tuple) else [value] * (name == "reward"):
-            reward = one[1] if isinstance(one, list | tuple) and len(one) == 2 else one
-            yield reward if isinstance(reward, Mapping) else {"kind": "import", "path": reward}
-
-
-SERVER = f"a server that pictures and a key would be sent to, or has a `request` of more than {', '.join(SAMPLING)}"
-"""What messages say that is named where `names_server` is True."""
-
-
-def names_server(kind: object, values: Mapping[str, Any]) -> bool:
-    """Tell whether a reward or labeler of this kind with these fields sends pictures, and a key, where its fields say.
-
-    A server on this machine is free, and so is OpenAI's with its own key; but not fields of `request` that spend the
-    key on something else.
-    """
-    host, key = urlsplit(str(values.get("base_url") or "")).hostname, values.get("api_key_env")
-    elsewhere = host not in (None, "localhost", "127.0.0.1", "::1") or key not in (None, "OPENAI_API_KEY")
-    request = values.get("request")
-    spends = isinstance(request, Mapping) and not set(request) <= set(SAMPLING)
-    own = kind == "endpoint" and (elsewhere or spends)
-    return own or any(names_server(one.get("kind"), one) for one in _parts(values))
-
-
-PICTURES = ("goal_images", "baseline_images")
-"""The fields of rewards that are files of pictures, or pictures as data URIs."""
-
-
-def map_files(values: Any, change: Callable[[str], str], names: Collection[str] = PICTURES) -> Any:
-    """Change the files in the mapping form of a reward, and of those that it is made of: the fields of these names.
-
-    The fields of a user's own kind are left as they are.
-    """
-    if isinstance(values, Mapping) and ":" in str(values.get("kind", values.get("name", ""))):
-        return dict(values)
-    if isinstance(values, Mapping):
-        return {
-            name: _map_texts(value, change) if name in names else map_files(value, change, names)
-            for name, value in values.items()
-        }
-    return [map_files(one, change, names) for one in values] if isinstance(values, list | tuple) else values
-
-
-def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, list | tuple):
-        return [_map_texts(one, change) for one in value]
-    return change(value) if isinstance(value, str) and value != TASK_GOALS else value
-
-
-def beside(folder: Path, picture: str) -> str:
-    """The path of a file that is relative to a folder; a data URI as it is."""
-    return picture if picture.startswith("data:") else str(folder / Path(picture).expanduser())
+def save_reward(reward: RewardSpec, folder: str | Path) -> None:
+    """Write a reward to a folder, with copies of the pictures and heads that it names: see `RewardSpec.save`."""
+    write_saved(to_mapping(reward), Path(folder))
 
 
 def resolve_reward(
@@ -132,6 +81,8 @@ def resolve_reward(
     if given:
         raise TypeError(f"`reward` and `{given[0]}` cannot both be passed: `{given[0]}` is short for a field of CLIP.")
     kwargs = dict(reward_kwargs or {})
+    if isinstance(reward, str) and is_saved(reward):
+        reward = read_saved(Path(reward))
     if isinstance(reward, str):
         if ":" not in reward and (near := difflib.get_close_matches(reward, KINDS, 1)):
             raise ValueError(

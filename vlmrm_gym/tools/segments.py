@@ -38,12 +38,12 @@ class DatasetSegments:
             )
         self.camera = settings["camera"] if camera is None else camera
         self.task = None if self.id is None else find_named_task(self.id)
-        self.name, self._grade, self._rollouts = self.id or function, grade_of_task(self.task), read_dataset(folder)
+        self.name, self._grade, self.rollouts = self.id or function, grade_of_task(self.task), read_dataset(folder)
         with ExitStack() as opened:
             self.env = opened.enter_context(closing(make_unscored_env(self.id, function)))
             with as_input_error(DependencyNotInstalled):
                 self.view = opened.enter_context(closing(StateView(self.env, self.camera)))
-            check_states(self._rollouts, self.env, self.view)
+            check_states(self.rollouts, self.env, self.view)
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
@@ -57,13 +57,13 @@ class DatasetSegments:
         renderer = self._opened.enter_context(closing(self.view.make_renderer(lambda *own: own)))
         return self._opened.enter_context(closing(Drawings(renderer)))
 
-    def _draw(self, states: States, size: Any = None, views: Any = None) -> NDArray[np.uint8]:
+    def draw(self, states: States, size: Any = None, views: Any = None) -> NDArray[np.uint8]:
         """Draw states at the environment's own size, or another: see `Pair`."""
         return self._drawings.draw(states, size, views)
 
     def sample(self, count: int, length: int, prompt: str, seed: int) -> list[Pair]:
         """Draw `count` pairs of `length` states, so that no segment is in two. More of one seed begin with the same."""
-        ends = np.cumsum([max(0, len(rollout) - length + 1) for rollout in self._rollouts])
+        ends = np.cumsum([max(0, len(rollout) - length + 1) for rollout in self.rollouts])
         if 2 * count > ends[-1]:
             raise InputError(
                 f"`pairs` must be at most half of the dataset's segments of {length} states, {ends[-1]:,}. Received "
@@ -72,15 +72,15 @@ class DatasetSegments:
         chosen = np.random.default_rng(seed).permutation(ends[-1])[: 2 * count]
         episodes = np.searchsorted(ends, chosen, side="right")
         starts = chosen - np.concatenate([[0], ends])[episodes]
-        sides = [self._rollouts[i][at : at + length] for i, at in zip(episodes.tolist(), starts.tolist(), strict=True)]
+        sides = [self.rollouts[i][at : at + length] for i, at in zip(episodes.tolist(), starts.tolist(), strict=True)]
         views = f"{self.name} camera={self.camera!r}"
         return [self._pair(one, other, prompt, views) for one, other in zip(sides[::2], sides[1::2], strict=True)]
 
     def find(self, stored: StoredPair, prompt: str) -> Pair:
         """The pair that was stored. An InputError if it is not of this dataset."""
-        places, lengths = [place[1:] for place in (stored.first, stored.second)], [len(one) for one in self._rollouts]
+        places, lengths = [place[1:] for place in (stored.first, stored.second)], [len(one) for one in self.rollouts]
         if all(0 <= i < len(lengths) and 0 <= start < start + size <= lengths[i] for i, start, size in places):
-            first, second = (self._rollouts[i][start : start + size] for i, start, size in places)
+            first, second = (self.rollouts[i][start : start + size] for i, start, size in places)
             pair = self._pair(first, second, prompt, stored.views)
             if pair.key == stored.pair:
                 return pair
@@ -90,5 +90,5 @@ class DatasetSegments:
         )
 
     def _pair(self, first: Trajectory, second: Trajectory, prompt: str, views: str) -> Pair:
-        how: Any = {"draw": self._draw, "grade": self._grade, "views": views}
+        how: Any = {"draw": self.draw, "grade": self._grade, "views": views}
         return Pair(first=first, second=second, prompt=prompt, **how)

@@ -14,7 +14,7 @@ from vlmrm_gym import Endpoint
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.learning import AnswersFile, EndpointLabeler, ask
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
-from vlmrm_gym.rewards.specification import names_server
+from vlmrm_gym.rewards.saved import names_server
 from vlmrm_gym.tools.cli.score import score as score_file
 from vlmrm_gym.tools.program.writing import Conversation
 

@@ -13,12 +13,12 @@ from vlmrm_gym.learning import AnswersFile, GroundTruthLabeler
 from vlmrm_gym.rewards import PreferenceHead, from_mapping
 from vlmrm_gym.rewards.clip import EncoderFields
 from vlmrm_gym.rewards.preference_model import HeadReward
+from vlmrm_gym.rewards.saved import read_saved
 from vlmrm_gym.tools.cli import main
 from vlmrm_gym.tools.cli.dataset import record_dataset
 from vlmrm_gym.tools.cli.fit import fit
 from vlmrm_gym.tools.cli.label import label
 from vlmrm_gym.tools.cli.score import score
-from vlmrm_gym.tools.cli.settings import read_specification
 
 CARTPOLE = "VLMRM/CartPole-v1"
 
@@ -102,7 +102,7 @@ def test_a_fitted_reward_orders_what_it_was_not_told(upright):
     assert found["held_out"]["cross_entropy"] < np.log(2)
     assert list(found["labelers"].values()) == [120]
     assert {"Date", "Version", "Weights", "Seed", "Hardware"} == found["provenance"].keys()
-    reward = from_mapping(read_specification(upright / "reward.json")).build("cpu")
+    reward = from_mapping(read_saved(upright / "reward.json")).build("cpu")
     upper, fallen = reward(np.stack([cartpole_frame(0), cartpole_frame(90)])[:, None])
     assert upper > fallen
 

@@ -13,10 +13,10 @@ from trainings import small, train
 
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.data.metrics import best_threshold, threshold_errors
+from vlmrm_gym.rewards.saved import read_saved
 from vlmrm_gym.tools.cli.check import check
 from vlmrm_gym.tools.cli.dataset import record_dataset
 from vlmrm_gym.tools.cli.score import score
-from vlmrm_gym.tools.cli.settings import read_specification
 from vlmrm_gym.tools.cli.train import configure
 from vlmrm_gym.tools.train.config_file import read_config_file
 from vlmrm_gym.tools.train.environments import make_envs, make_video_env
@@ -64,7 +64,7 @@ def test_flags_and_files_name_pictures(picture, tmp_path, monkeypatch):
     file.write_text(f"env_name: {CARTPOLE}\nreward: {{goal_images: [../goal.png]}}\n")
     assert configure(file, []).reward.goal_images == [str(tmp_path / "below" / "../goal.png")]
     nested = {"kind": "progress", "reward": {"kind": "clip", "goal_images": ["../goal.png"]}}
-    read = read_specification(write_path(tmp_path / "below" / "r.json", nested))
+    read = read_saved(write_path(tmp_path / "below" / "r.json", nested))
     assert read["reward"]["goal_images"] == [str(tmp_path / "below" / "../goal.png")]
 
 
@@ -82,7 +82,7 @@ def test_what_a_part_of_a_strangers_reward_names_is_refused(tmp_path):
     ):
         nested = {"kind": "sum", "terms": [{"weight": 1, **CLIP}, {"kind": "progress", "reward": part}]}
         with pytest.raises(InputError, match=f"names {what}"):
-            read_specification(write_path(tmp_path / "r.json", nested))
+            read_saved(write_path(tmp_path / "r.json", nested))
         (config := tmp_path / "c.yaml").write_text(
             yaml.safe_dump({"env_name": CARTPOLE, "reward": {"name": "sum", "kwargs": {"terms": nested["terms"]}}})
         )

@@ -18,9 +18,9 @@ from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.learning import AnswersFile, learner
 from vlmrm_gym.learning.fitting import Verdict
 from vlmrm_gym.rewards.preference_model import PreferenceHead
+from vlmrm_gym.rewards.saved import read_saved
 from vlmrm_gym.rewards.specification import from_mapping
 from vlmrm_gym.tools.cli import main
-from vlmrm_gym.tools.cli.settings import read_specification
 from vlmrm_gym.tools.cli.train import configure
 from vlmrm_gym.tools.train.checks import find_named_code
 from vlmrm_gym.tools.train.config import Config, PreferencesConfig, RewardConfig
@@ -117,8 +117,8 @@ def test_the_newest_head_alone_is_a_reward_like_any_other(run, tmp_path):
     """The file that other commands read makes the rewards that the agent learned from. It names no folder."""
     folder, config = run
     copied = Path(shutil.copytree(folder.path, tmp_path / "copied"))
-    assert Path(str(from_mapping(read_specification(copied / "reward.json")).head)) == copied / "head.safetensors"
-    spec = from_mapping(read_specification(folder.path / "reward.json"))
+    assert Path(str(from_mapping(read_saved(copied / "reward.json")).head)) == copied / "head.safetensors"
+    spec = from_mapping(read_saved(folder.path / "reward.json"))
     assert isinstance(spec, vlmrm_gym.Preference)
     assert (spec.prompt, Path(str(spec.head))) == (config.reward.prompt[0], folder.head)
     with np.load(folder.checkpoints[240] / "replay_buffer.npz") as stored:
@@ -133,7 +133,7 @@ def test_the_best_agent_is_judged_by_the_newest_head(run):
     kept.load(folder.path / "best_episodes.npz")
     assert [len(episode) for episode in kept.episodes] == [5] * 8
     assert best["step"] < 210
-    spec = from_mapping(read_specification(folder.path / "reward.json"))
+    spec = from_mapping(read_saved(folder.path / "reward.json"))
     envs = vlmrm_gym.sb3.make_vec_env(config.env_name, 2, reward=spec, episode_length=5, return_features=True).envs
     returns = [envs.head(envs.scorer.features(one.states)).sum() for one in kept.episodes]
     envs.close()

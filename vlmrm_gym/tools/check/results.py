@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util import __version__
 from vlmrm_gym._util.system import read_commit, usable_cores
+from vlmrm_gym.rewards.saved import PICTURES
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import PICTURES, unwrapped
+from vlmrm_gym.rewards.specification import unwrapped
 from vlmrm_gym.tools.check.measures import Agreement, Control, Interval
 
 

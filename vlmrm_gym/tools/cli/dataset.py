@@ -23,9 +23,10 @@ from vlmrm_gym.data.dataset_folder import DatasetFolder, check_spaces
 from vlmrm_gym.data.rollouts import Policy, constant_actions, play, random_actions
 from vlmrm_gym.envs.make import draw_goals, find_task
 from vlmrm_gym.rewards.heads import CombineViews
+from vlmrm_gym.rewards.saved import PICTURES
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import PICTURES, to_mapping
+from vlmrm_gym.rewards.specification import to_mapping
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.states import StateView
 from vlmrm_gym.tools.cli.settings import RewardFlags, load_rewards, parse

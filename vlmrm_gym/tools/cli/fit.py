@@ -26,6 +26,7 @@ from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.specification import check_names, to_mapping
 from vlmrm_gym.scoring.options import CameraOption, DeviceOption
 from vlmrm_gym.states.states import States
+from vlmrm_gym.tools.cli import fit_videos
 from vlmrm_gym.tools.cli.label import name_labeler, say_answers
 from vlmrm_gym.tools.cli.settings import YAML, parse
 from vlmrm_gym.tools.segments import DatasetSegments
@@ -36,7 +37,9 @@ FILES = ("head.safetensors", "reward.json", "fit.json")
 
 @dataclass(frozen=True)
 class Fit(CameraOption, DeviceOption):
-    """Fit a reward to the answers of `vlmrm-gym label`.
+    """Fit a reward to the answers of `vlmrm-gym label`; or to videos, see `vlmrm-gym fit --videos FOLDER --help`.
+
+        vlmrm-gym fit --videos recordings/ --out kneeling --encoder tiny --env VLMRM/Humanoid-kneel-v0
 
         vlmrm-gym fit poles answers.db --out upright
         vlmrm-gym check VLMRM/CartPole-v1 --reward upright/reward.json
@@ -74,7 +77,9 @@ class Fit(CameraOption, DeviceOption):
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
+    """Run the command; with --videos that of `fit_videos`."""
+    if any(word.partition("=")[0] == "--videos" for word in arguments):
+        return fit_videos.main(arguments)
     _fit(parse(Fit, "fit", arguments))
 
 

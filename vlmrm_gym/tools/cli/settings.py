@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -16,20 +15,11 @@ from rich.console import Console
 from rich.text import Text
 
 from vlmrm_gym._util.errors import InputError, as_input_error, check_values, printable, said_warnings
-from vlmrm_gym._util.untrusted import read_json
-from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.rewards.clip import CLIPFields
+from vlmrm_gym.rewards.saved import PICTURES, is_saved, read_saved
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import (
-    PICTURES,
-    SERVER,
-    beside,
-    map_files,
-    names_code,
-    names_server,
-    resolve_reward,
-)
+from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.scoring.options import DeviceOption
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
@@ -115,8 +105,8 @@ class RewardFlags(DeviceOption, CLIPFields):
         kwargs = self.reward_kwargs
         if isinstance(reward, str) and reward in specification.KINDS and isinstance(kwargs or {}, Mapping):
             reward, kwargs = {"kind": reward, **(kwargs or {})}, None
-        elif isinstance(reward, str) and reward.endswith(".json"):
-            reward = read_specification(Path(reward), trust_code=self.trust_code)
+        elif isinstance(reward, str) and is_saved(reward):
+            reward = read_saved(Path(reward), trust_code=self.trust_code)
         return resolve_reward(reward, kwargs, self.prompt or None, options)
 
     def _prompts(self, task: Task | None) -> dict[str, RewardSpec]:
@@ -150,26 +140,6 @@ def compares(*names: str) -> Callable[[type[Command]], type[Command]]:
 def _label(reward: Any) -> str:
     """A reward's name in tables: what names it, or the class of a value from Python."""
     return reward if isinstance(reward, str) else getattr(reward, "__name__", type(reward).__name__)
-
-
-def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, Any]:
-    """The mapping form of a reward in a JSON file, see `vlmrm_gym.rewards.to_mapping`.
-
-    The files that it names, pictures and heads, are relative to its folder. Raises an InputError if the file cannot be
-    read; or names code or a server, and is not trusted.
-    """
-    try:
-        values = read_json(path)
-    except InputError as error:
-        raise InputError(f"`reward`: {error}") from error
-    if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
-        rule = 'must have a mapping such as {"kind": "clip", "prompt": "a pole"}'
-        raise InputError(f"`reward`: {path} {rule}. Received {short_repr(values)}.")
-    for names, what in ((names_code, "code that would be run"), (names_server, SERVER)):
-        if not trust_code and names(values.get("kind"), values):
-            rule = f"names {what}. Received {short_repr(values)}. If you trust it, pass --trust-code."
-            raise InputError(f"`reward`: {path} {rule}")
-    return map_files(values, partial(beside, path.parent), (*PICTURES, "head"))
 
 
 def load_rewards(specs: Iterable[RewardSpec], device: str) -> SeveralRewards:

@@ -13,7 +13,8 @@ import tyro
 
 from vlmrm_gym._util.errors import say
 from vlmrm_gym.rewards.clip import CLIPFields
-from vlmrm_gym.tools.cli.settings import describe_kinds, read_specification
+from vlmrm_gym.rewards.saved import is_saved, read_saved
+from vlmrm_gym.tools.cli.settings import describe_kinds
 from vlmrm_gym.tools.train.algorithms import find_wrong_arguments
 from vlmrm_gym.tools.train.checks import check_key, complete, find_named_code
 from vlmrm_gym.tools.train.config import Config
@@ -164,9 +165,9 @@ def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
     Raises an InputError if it cannot be read, or a field of it is given beside it.
     """
     reward, default = values["reward"], as_values(Config())["reward"]
-    if not reward["name"].endswith(".json"):
+    if not is_saved(reward["name"]):
         return values
-    specification = read_specification(Path(reward["name"]), trust_code=True)  # `find_named_code` sees what it says
+    specification = read_saved(Path(reward["name"]), trust_code=True)  # `find_named_code` sees what it says
     given = [name for name in (*CLIPFields.__dataclass_fields__, "kwargs") if reward.get(name) != default.get(name)]
     if given:
         rule = f"cannot be passed beside the file of a reward, {reward['name']}. Change the file."

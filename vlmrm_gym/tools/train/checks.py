@@ -14,9 +14,10 @@ from vlmrm_gym.learning.answers import plan_rounds
 from vlmrm_gym.learning.labelers import resolve_labeler
 from vlmrm_gym.rewards.endpoint.client import read_key
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
+from vlmrm_gym.rewards.saved import SERVER, names_code, names_server
 from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import SERVER, names_code, names_server, pinned_fields, resolve_reward
+from vlmrm_gym.rewards.specification import pinned_fields, resolve_reward
 from vlmrm_gym.tools.train.algorithms import (
     ALGORITHMS,
     find_wrong_arguments,

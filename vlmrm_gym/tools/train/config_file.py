@@ -3,7 +3,7 @@
 import difflib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import partial
@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.untrusted import read_text
 from vlmrm_gym._util.validation import short_repr, truncate
-from vlmrm_gym.rewards.specification import beside, map_files
+from vlmrm_gym.rewards.saved import FILES, beside, map_files
 from vlmrm_gym.tools.train.config import Config, nest_options
 from vlmrm_gym.tools.train.config_types import ALIASES, REMOVED
 from vlmrm_gym.tools.yaml_values import MAX_BYTES, ConfigDumper, read_yaml
@@ -120,7 +120,7 @@ def read_config(text: str, name: str, folder: Path = Path()) -> ConfigFile:
         raise ConfigError([Problem((), rule)], name)
     places: dict[Key, tuple[int, str]] = {}
     twice = tuple(_find_places(node, (), (), places))
-    values = map_files(_own_keys(loaded or {}), partial(beside, folder))
+    values = _map_reward(_own_keys(loaded or {}), partial(beside, folder))
     config, wrong = validate(values)
     return ConfigFile(name, config, (*twice, *wrong), places)
 
@@ -199,7 +199,13 @@ def to_yaml(config: Config, folder: Path = Path()) -> str:
     def relative(one: str) -> str:
         return Path(one).relative_to(folder).as_posix() if Path(one).is_relative_to(folder) else one
 
-    return yaml.dump(map_files(as_values(config), relative), Dumper=ConfigDumper, sort_keys=False, allow_unicode=True)
+    values = _map_reward(as_values(config), relative)
+    return yaml.dump(values, Dumper=ConfigDumper, sort_keys=False, allow_unicode=True)
+
+
+def _map_reward(values: dict[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """Change the files that the reward of a configuration names."""
+    return {name: map_files(value, change, FILES) if name == "reward" else value for name, value in values.items()}
 
 
 def _own_keys(values: Mapping[Any, Any], section: str = "") -> dict[str, Any]:

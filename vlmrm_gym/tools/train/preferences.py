@@ -1,6 +1,5 @@
 """Trainings whose reward is learned from comparisons: rounds, checkpoints, and the reward as it is so far."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,17 +8,17 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from vlmrm_gym._util.files import atomic_write, atomic_write_text
+from vlmrm_gym._util.files import atomic_write
 from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.data.store import find_featured
 from vlmrm_gym.learning.fitting import FitOptions
 from vlmrm_gym.learning.pictures import write_round
-from vlmrm_gym.rewards.specification import from_mapping, map_files, to_mapping
+from vlmrm_gym.rewards.specification import from_mapping
 from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
 from vlmrm_gym.tools.train.algorithms import first_round
 from vlmrm_gym.tools.train.config import Config, RewardConfig
 from vlmrm_gym.tools.train.config_file import constructing
-from vlmrm_gym.tools.train.run_folder import BEST, HEAD, RunFolder
+from vlmrm_gym.tools.train.run_folder import BEST, RunFolder
 
 _OPTIONS = ("every", "pairs", "total", "schedule", "segment_length", "sampling", "candidates", "half_life")
 
@@ -81,11 +80,7 @@ class Learning:
         if self.version != self._kept_version:
             assert self.learner.head is not None
             self.learner.head.save(self._folder.head)
-            values = from_mapping(frozen(self._config.reward, self._folder).arguments()["reward"])
-            # Beside it: the folder may be moved, or copied.
-            own = str(self._folder.head.resolve())
-            beside = map_files(to_mapping(values), lambda file: HEAD[0] if file == own else file, ("head",))
-            atomic_write_text(self._folder.path / HEAD[1], json.dumps(beside, indent=2))
+            from_mapping(frozen(self._config.reward, self._folder).arguments()["reward"]).save(self._folder.path)
             self._kept_version = self.version
 
     def log_rounds(self, say: Callable[[str], None]) -> bool:

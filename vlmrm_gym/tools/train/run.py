@@ -18,10 +18,11 @@ from stable_baselines3.common.logger import Logger
 from vlmrm_gym._util import __version__
 from vlmrm_gym._util.files import atomic_write, atomic_write_text
 from vlmrm_gym._util.system import read_versions
+from vlmrm_gym._util.untrusted import read_file
 from vlmrm_gym._util.validation import fields_without_effect, short_repr
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
 from vlmrm_gym.rewards.pictures import as_pictures
-from vlmrm_gym.rewards.specification import map_files
+from vlmrm_gym.rewards.saved import FILES, MAX_HEAD, map_files
 from vlmrm_gym.scoring.options import FileOptions
 from vlmrm_gym.tools.train.algorithms import (
     ALGORITHMS,
@@ -65,7 +66,7 @@ def start(config: Config, folder: RunFolder) -> None:
         folder.create()
         with folder.locked(), ExitStack() as running:
             try:
-                config = _with_own_pictures(config, folder)
+                config = _with_own_files(config, folder)
                 learning = _make_learning(config, folder, envs, running)
                 atomic_write_text(folder.config_file, to_yaml(config, folder.path))
                 specification = find_specification(config)
@@ -102,17 +103,21 @@ def resume(config: Config, folder: RunFolder) -> None:
         _learn(config, folder, envs, model, learning, None if state is None else RunProgress(**state["progress"]))
 
 
-def _with_own_pictures(config: Config, folder: RunFolder) -> Config:
-    """The configuration with pictures in the run's folder, in place of those that it names."""
+def _with_own_files(config: Config, folder: RunFolder) -> Config:
+    """The configuration with pictures and heads in the run's folder, in place of those that it names."""
 
     def keep(one: str) -> str:
-        (picture,) = as_pictures("goal_images", one)
-        path = folder.path / "pictures" / f"{picture.digest}.png"
+        if one.endswith(".safetensors"):
+            content = read_file(one, MAX_HEAD)
+            path = folder.path / "heads" / f"{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
+        else:
+            (picture,) = as_pictures("goal_images", one)
+            content, path = picture.content, folder.path / "pictures" / f"{picture.digest}.png"
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(picture.content)
+        path.write_bytes(content)
         return str(path)
 
-    return replace(config, reward=replace(config.reward, **map_files(vars(config.reward), keep)))
+    return replace(config, reward=replace(config.reward, **map_files(vars(config.reward), keep, FILES)))
 
 
 def _make_learning(config: Config, folder: RunFolder, envs: ResumableVecEnv, running: ExitStack) -> Learning | None:

@@ -1,0 +1,182 @@
+"""Meta-World from videos alone: scripted policies are recorded, a reward is learned from the recordings, SAC from it.
+
+python -m pip install -e ".[train]" && python -m pip install --no-deps metaworld==3.1.1 mujoco==3.3.0 packaging
+python examples/metaworld_from_videos.py --task drawer-close-v3 --seed 1
+python examples/metaworld_from_videos.py --task drawer-close-v3 --seed 1 --reward sparse
+
+The folder runs/TASK__REWARD__SEED gets videos/, reward/ (see its curves.png), evaluations.csv and model.zip. Success is
+Meta-World's own flag; the agent sees its observations. No action of a recording is looked at.
+"""
+
+import csv
+import sys
+import warnings
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium as gym
+import imageio.v3 as iio
+import metaworld  # noqa: F401  # pyright: ignore[reportMissingImports] (registers its IDs)
+import numpy as np
+import torch
+import tyro
+from metaworld.policies import ENV_POLICY_MAP  # pyright: ignore[reportMissingImports]
+from stable_baselines3 import SAC
+from stable_baselines3.common.callbacks import BaseCallback
+from tqdm import tqdm
+
+import vlmrm_gym
+from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv
+from vlmrm_gym.states import StateView
+
+PIXELS = 192
+CAMERA = "corner2"
+
+
+@dataclass
+class Args:
+    """Learn a task of Meta-World from recordings of a scripted policy."""
+
+    task: str = "drawer-close-v3"
+    """the name of a task, see metaworld.policies.ENV_POLICY_MAP"""
+    reward: Literal["videos", "sparse", "dense"] = "videos"
+    """videos: progress as the recordings show it, beside the success; sparse: the success alone; dense: Meta-World's
+    own reward"""
+    videos: int = 10
+    """recordings"""
+    encoder: str = "cnn"
+    """see `vlmrm-gym fit --videos --help`"""
+    weight: float = 1.0
+    """of the progress, beside 1 for each step with success"""
+    repeat: int = 2
+    """steps for which an action is repeated, as in DrQ-v2; the states in between are not drawn"""
+    steps: int = 200_000
+    """steps of Meta-World in the training"""
+    episode_length: int = 200
+    """steps of an episode"""
+    evaluate_every: int = 20_000
+    """steps between evaluations"""
+    episodes: int = 50
+    """episodes of the last evaluation; those before have 10"""
+    seed: int = 1
+    """of the recordings, the reward and the agent"""
+    threads: int = 1
+    """of torch"""
+    out: Path = Path("runs")
+    """where the folder of the run is made"""
+
+
+class Task(gym.Wrapper):
+    """A task of Meta-World whose goal is drawn anew in each episode."""
+
+    def __init__(self, args: Args, seed: int) -> None:
+        size = {"width": PIXELS, "height": PIXELS, "camera_name": CAMERA}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            env = gym.make(
+                "Meta-World/MT1",
+                env_name=args.task,
+                seed=seed,
+                render_mode="rgb_array",
+                max_episode_steps=args.episode_length,
+                disable_env_checker=True,
+                **size,
+            )
+        super().__init__(env)
+        self._is_dense, self._repeat = args.reward == "dense", args.repeat
+
+    def step(self, action: Any) -> Any:
+        """Repeat the action. The reward is the success, unless Meta-World's own is asked for."""
+        total, success = 0.0, False
+        for _ in range(self._repeat):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total, success = total + float(reward), success or bool(info["success"])
+            if terminated or truncated:
+                break
+        info = {**info, "success": success}
+        return observation, total if self._is_dense else float(success), terminated, truncated, info
+
+
+def record(args: Args, folder: Path) -> None:
+    """Record successes of the scripted policy, up to 5 steps after the first, as MP4."""
+    folder.mkdir(parents=True, exist_ok=True)
+    env = Task(args, args.seed + 1_000)
+    with closing(env), closing(StateView(env)) as view:
+        for number in tqdm(range(args.videos), unit=" videos"):
+            observation, _ = env.reset()
+            view.reset()
+            policy, states, since = ENV_POLICY_MAP[args.task](), [view.capture()], 0
+            while since < 5 and len(states) <= args.episode_length // args.repeat:
+                action = np.clip(policy.get_action(observation), -1, 1).astype(np.float32)
+                observation, _, _, _, info = env.step(action)
+                states.append(view.capture())
+                since += bool(info["success"] or since)
+            rows, changes = zip(*states, strict=True)
+            iio.imwrite(folder / f"{number:02}.mp4", view.draw(np.stack(rows), changes), fps=30)
+
+
+class Evaluate(BaseCallback):
+    """Plays the deterministic agent, counts the episodes with a success at any time, and keeps a table."""
+
+    def __init__(self, args: Args, table: Path) -> None:
+        super().__init__()
+        self._args, self._table = args, table
+        self._env = Task(args, args.seed + 2_000)
+
+    def _on_step(self) -> bool:
+        steps = self.num_timesteps * self._args.repeat
+        if steps % self._args.evaluate_every == 0:
+            self.play(steps, self._args.episodes if steps >= self._args.steps else 10)
+        return True
+
+    def play(self, steps: int, episodes: int) -> None:
+        """Play so many episodes after these steps."""
+        successes = 0
+        for _ in range(episodes):
+            observation, _ = self._env.reset()
+            done = succeeded = False
+            while not done:
+                action, _ = self.model.predict(observation, deterministic=True)
+                observation, _, terminated, truncated, info = self._env.step(action)
+                succeeded |= bool(info["success"])
+                done = terminated or truncated
+            successes += succeeded
+        with self._table.open("a", newline="") as file:
+            csv.writer(file).writerow([steps, episodes, successes / episodes])
+        print(f"step {steps:,}: success {successes / episodes:.0%} of {episodes} episodes", flush=True)
+
+
+def main(args: Args) -> None:
+    """Record, learn the reward, learn the task."""
+    torch.set_num_threads(args.threads)
+    folder = args.out / f"{args.task}__{args.reward}__{args.seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    reward: Any = vlmrm_gym.TaskReward()
+    if args.reward == "videos":
+        record(args, folder / "videos")
+        learned = vlmrm_gym.fit_demonstrations(
+            folder / "videos", encoder=args.encoder, out=folder / "reward", seed=args.seed, overwrite=True
+        )
+        reward = args.weight * learned + reward
+    table = folder / "evaluations.csv"
+    table.write_text("step,episodes,success\n")
+    options: dict[str, Any] = {"learning_starts": 2_000, "batch_size": 256, "gamma": 0.99, "seed": args.seed}
+    if args.reward == "videos":
+        makers = [lambda: Task(args, args.seed)]
+        envs = vlmrm_gym.VLMRewardVectorEnv(makers, reward=reward, autoreset_mode="SameStep")
+        env: Any = VLMVecEnv(envs)
+        options["replay_buffer_class"] = DeferredReplayBuffer
+    else:
+        env = Task(args, args.seed)
+    model = SAC("MlpPolicy", env, **options)
+    try:
+        model.learn(args.steps // args.repeat, callback=Evaluate(args, table), progress_bar=sys.stderr.isatty())
+    finally:
+        model.save(folder / "model.zip")
+        env.close()
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args))

@@ -1,0 +1,150 @@
+"""Recordings of a task being done: videos, folders of pictures, Minari datasets with frames, arrays."""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym._util.errors import InputError
+from vlmrm_gym._util.untrusted import reading
+from vlmrm_gym._util.validation import short_repr
+from vlmrm_gym.data.frames import PICTURES, Pictures, TimedFrame, Video, open_frames
+from vlmrm_gym.data.labels import check_data
+
+SUFFIXES = (".mp4", ".gif", ".webm", ".mov", ".mkv", ".avi", ".m4v", ".mpg", ".mpeg")
+"""Suffixes of the videos in a folder."""
+MAX_FRAMES = 1_000
+"""Of a recording. Of a longer one as many are taken, at equal distances."""
+MAX_RECORDINGS = 10_000
+_CHUNK = 32
+"""Frames that are drawn at once."""
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Frames of one size that are in memory, or are drawn as they are needed."""
+
+    count: int
+    draw: Callable[[slice], NDArray[np.uint8]]
+    """From successive frames, to RGB, uint8 (B, H, W, 3)."""
+    note: str | None = None
+
+    def frames(self) -> Generator[TimedFrame]:
+        """Draw them, some at a time."""
+        for start in range(0, self.count, _CHUNK):
+            part = slice(start, min(start + _CHUNK, self.count))
+            yield from (TimedFrame(frame, None) for frame in self.draw(part))
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording of a task being done, from its beginning to its end. Raises an InputError if it has one frame."""
+
+    name: str
+    """For messages."""
+    source: Video | Pictures | Frames
+
+    def __post_init__(self) -> None:
+        if self.source.count < 2:
+            raise InputError(f"{self.name} must have at least two frames. Received {self.source.count}.")
+
+    @property
+    def taken(self) -> NDArray[np.int64]:
+        """The numbers of the T frames that are taken, int64 (T,)."""
+        count = self.source.count
+        return np.linspace(0, count - 1, min(count, MAX_FRAMES)).round().astype(np.int64)
+
+    @property
+    def places(self) -> NDArray[np.float64]:
+        """Where the frames are in time, float64 (T,), from 0 to 1: by their times, or else by their numbers."""
+        times: Sequence[float | None] = self.source.times if isinstance(self.source, Video) else [None]
+        known = np.array([np.nan if one is None else one for one in times])
+        has_times = len(known) == self.source.count and (np.diff(known) > 0).all()
+        places = (known if has_times else np.arange(self.source.count))[self.taken]
+        return (places - places[0]) / (places[-1] - places[0])
+
+    def frames(self) -> Generator[TimedFrame]:
+        """Decode the frames that are taken. An InputError names the file of one that is damaged."""
+        taken = set(self.taken.tolist())
+        with closing(self.source.frames()) as frames:
+            yield from (frame for number, frame in enumerate(frames) if number in taken)
+
+
+def of_array(frames: Any, name: str) -> Recording:
+    """Make the recording of frames in memory, uint8 (T, H, W, 3); a TypeError for anything else."""
+    array = np.asarray(frames)
+    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3:
+        rule = f"`videos`: {name} must be a file, a folder, or frames, uint8 (T, H, W, 3)"
+        raise TypeError(f"{rule}. Received {array.dtype} of shape {array.shape}.")
+    return Recording(name, Frames(len(array), lambda part: array[part]))
+
+
+def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
+    """Find the recordings in a video, a folder of pictures, a Minari dataset, or a folder of any of these.
+
+    Returns:
+        The recordings, in the order of their names, and the names of what is in the folder and is none.
+
+    Raises:
+        InputError: There is none, or one cannot be read; the message names the file.
+    """
+    if not path.is_dir():
+        return [Recording(str(path), open_frames(path))], []
+    if (data := _minari_data(path)) is not None:
+        return read_minari(data), []
+    found, skipped = [], []
+    with reading(path):
+        inside = sorted(path.iterdir())
+    if any(_is_picture(one) for one in inside):
+        found.append(Recording(str(path), open_frames(path)))
+        inside = [one for one in inside if not _is_picture(one)]
+    for one in inside:
+        if one.name.startswith("."):
+            continue
+        is_video = one.suffix.lower() in SUFFIXES and one.is_file()
+        is_folder = one.is_dir() and (_minari_data(one) is not None or any(map(_is_picture, one.iterdir())))
+        if is_video or is_folder:
+            found += find_recordings(one)[0]
+        else:
+            skipped.append(one.name)
+    if not found:
+        raise InputError(f"{path} must have videos ({' '.join(SUFFIXES)}), or folders of pictures. Received none.")
+    if len(found) > MAX_RECORDINGS:
+        raise InputError(f"{path} must have at most {MAX_RECORDINGS:,} recordings. Received {len(found):,}.")
+    return found, skipped
+
+
+def _is_picture(path: Path) -> bool:
+    return path.suffix.lower() in PICTURES and path.is_file()
+
+
+def _minari_data(folder: Path) -> Path | None:
+    """The folder with the data of a Minari dataset, if this is one."""
+    return next((one for one in (folder, folder / "data") if (one / "main_data.hdf5").is_file()), None)
+
+
+def read_minari(data: Path) -> list[Recording]:
+    """Read the frames of a Minari dataset: observations that are frames, or the one entry of them that is.
+
+    An InputError if it has none, or is damaged.
+    """
+    from minari.dataset.minari_storage import MinariStorage
+
+    with reading(f"The dataset {data}", LookupError, TypeError, AttributeError, AssertionError, RuntimeError):
+        number = check_data(data)
+        episodes = MinariStorage.read(data).get_episodes(range(number))
+        observed = [(one["id"], one["observations"]) for one in episodes]
+    recordings = []
+    for episode, observations in observed:
+        entries = observations.values() if isinstance(observations, dict) else [observations]
+        frames = [one for one in map(np.asarray, entries) if one.dtype == np.uint8 and one.shape[3:] == (3,)]
+        if len(frames) != 1:
+            rule = "must have observations that are frames, uint8 (T, H, W, 3), or one such entry"
+            shapes = short_repr([np.shape(one) for one in entries])
+            raise InputError(f"The dataset {data} {rule}. Episode {episode} has {shapes}.")
+        recordings.append(of_array(frames[0], f"{data}, episode {episode}"))
+    return recordings

@@ -1,0 +1,139 @@
+"""How far apart in time two frames are: the network that is learned from videos, and the head that pays by it."""
+
+import hashlib
+from dataclasses import replace
+from typing import Any, Literal, TypeVar
+
+import torch
+
+from vlmrm_gym.rewards.clip import EncoderFields
+from vlmrm_gym.rewards.frame_cnn import FEATURES, FrameCNN
+from vlmrm_gym.rewards.heads import SequenceHead
+from vlmrm_gym.rewards.saved import head_file
+from vlmrm_gym.rewards.saved_head import SavedHead
+from vlmrm_gym.rewards.sources import CNN
+
+BINS = 20
+"""Number of values between -1 and 1 that the network chooses from."""
+Measure = Literal["step", "total"]
+Fields = TypeVar("Fields", bound=EncoderFields)
+
+
+class DistanceNetwork(SavedHead):
+    """Predicts (v - u) / (T - 1) of the frames u and v of a video of T frames, from -1 to 1, by their features.
+
+    As TimeRewarder (arXiv 2509.26627) it chooses between bins, and the prediction is their mean. The difference of both
+    orders is taken, d(a, b) = (f(a, b) - f(b, a)) / 2, so that a frame is at distance 0 of itself, and going back costs
+    what going there earned.
+
+    Args:
+        size: Width of the features, D.
+        hidden_size: Width of the two hidden layers.
+        model: The name of the vision-language model that makes the features; None: the tower `cnn` in this file does.
+        resize_mode: How frames get that model's size.
+        fingerprint: Of the features; see `RewardModel`.
+        frames: The mean number of frames of the videos, minus 1.
+        seed: Of the weights.
+    """
+
+    key = "vlmrm_gym.distance_network"
+    arguments = ("size", "hidden_size", "model", "resize_mode", "fingerprint", "frames")
+
+    def __init__(
+        self,
+        size: int = FEATURES,
+        *,
+        hidden_size: int = 128,
+        model: str | None = None,
+        resize_mode: str | None = None,
+        fingerprint: str = "",
+        frames: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.size, self.hidden_size, self.model, self.resize_mode = size, hidden_size, model, resize_mode
+        self.fingerprint, self.frames = fingerprint, frames
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            self.cnn = FrameCNN() if model is None else None
+            self.layers = torch.nn.Sequential(
+                torch.nn.Linear(2 * size, hidden_size),
+                torch.nn.GELU(),
+                torch.nn.Linear(hidden_size, hidden_size),
+                torch.nn.GELU(),
+                torch.nn.Linear(hidden_size, BINS),
+            )
+        self.feature_mean = torch.nn.Buffer(torch.zeros(size))
+        self.feature_scale = torch.nn.Buffer(torch.ones(()))
+        self.start = torch.nn.Buffer(torch.zeros(size))
+        """The mean features of the videos' first frames."""
+
+    def check(self) -> None:
+        """See `SavedHead`."""
+        super().check()
+        if not isinstance(self.model, str | None) or not isinstance(self.resize_mode, str | None):
+            raise TypeError("its model and its resize_mode must be texts")
+        if not isinstance(self.frames, int | float) or not 0 < self.frames < float("inf"):
+            raise TypeError("its number of frames must be a number above 0")
+
+    def name_tower(self) -> None:
+        """Say in the fingerprint which weights the own tower has."""
+        assert self.cnn is not None
+        digest = hashlib.sha256()
+        for weights in self.cnn.state_dict().values():
+            digest.update(weights.cpu().contiguous().numpy().tobytes())
+        self.fingerprint = f"{CNN}{digest.hexdigest()[:12]}, squash"
+
+    def logits(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        """Of the bins: features float32 (B, D), twice, to (B, K)."""
+        pair = torch.stack([first, second], dim=-2)
+        return self.layers(((pair - self.feature_mean) / self.feature_scale).flatten(-2))
+
+    def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        """Distances from the first to the second frames, from -1 to 1: features float32 (B, D), twice, to (B,)."""
+        there, back = (self.logits(*pair).softmax(-1) for pair in ((first, second), (second, first)))
+        return ((there - back) @ torch.linspace(-1, 1, BINS, device=first.device)) / 2
+
+    @torch.no_grad()
+    def scale_features(self, features: torch.Tensor) -> None:
+        """Centre the network's input on these features, float32 (N, D), and give it unit variance, over all of D."""
+        self.feature_mean.copy_(features.mean(0))
+        self.feature_scale.copy_((features - self.feature_mean).square().mean().sqrt().clamp_min(1e-6))
+
+
+def with_encoder_of(file: str, network: DistanceNetwork, fields: Fields) -> Fields:
+    """Fill in the fields that say how features are made, where they do not, with what a network was fitted to."""
+    model = fields.model or network.model or f"{CNN}{head_file(file)}"
+    return replace(fields, model=model, resize_mode=fields.resize_mode or network.resize_mode)
+
+
+class DistanceHead(SequenceHead):
+    """Pays for the progress that a `DistanceNetwork` sees; of one view.
+
+    "step": the distance of a state from the one before it, times the videos' mean number of frames: 1 is as fast as in
+    the videos, where each frame is a step. "total": the distance from the state before the first action, 1 where all is
+    done.
+    """
+
+    sees_first = True
+
+    def __init__(self, network: DistanceNetwork, measure: Measure = "step") -> None:
+        self.network, self.fingerprint = network, network.fingerprint
+        self.measure: Measure = measure
+
+    def cpu(self) -> "DistanceHead":
+        """The same head on the CPU."""
+        return DistanceHead(self.network.cpu(), self.measure)
+
+    def begin(self, first: torch.Tensor) -> torch.Tensor:
+        """See `SequenceHead`."""
+        return first[:, 0].clone()
+
+    def advance(self, features: torch.Tensor, carry: Any) -> tuple[torch.Tensor, Any]:
+        """See `SequenceHead`. Where no first state is known, the first one that is scored stands for it."""
+        frames = features[:, 0]
+        last = frames[:1].clone() if carry is None else carry
+        if self.measure == "total":
+            return self.network(last.expand_as(frames), frames), last
+        before = torch.cat([last, frames[:-1]])
+        return self.network.frames * self.network(before, frames), frames[-1:].clone()

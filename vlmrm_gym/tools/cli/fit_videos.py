@@ -1,0 +1,280 @@
+"""A reward from videos of the task being done: `fit_demonstrations`, and `vlmrm-gym fit --videos`."""
+
+import atexit
+import json
+import math
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium.error import DependencyNotInstalled
+
+from vlmrm_gym._util.errors import InputError, as_input_error, said_warnings, say
+from vlmrm_gym._util.files import atomic_write, atomic_write_text, output_folder
+from vlmrm_gym._util.validation import check_integer
+from vlmrm_gym.data.dataset_folder import DatasetFolder
+from vlmrm_gym.data.frames import batch
+from vlmrm_gym.data.recordings import Frames, Recording, find_recordings, of_array
+from vlmrm_gym.rewards.clip import EncoderFields
+from vlmrm_gym.rewards.demonstrations import Demonstrations
+from vlmrm_gym.rewards.specification import check_names, save_reward
+from vlmrm_gym.scoring.options import CameraOption, DeviceOption
+from vlmrm_gym.tools.cli.settings import YAML, Texts, parse
+
+if TYPE_CHECKING:
+    from vlmrm_gym.learning.demonstrations import Sample
+
+FILES = ("reward.json", "head.safetensors", "fit.json", "curves.png")
+"""What is written."""
+CNN = "cnn"
+"""The encoder that is learned from the videos themselves."""
+_STILL = 24
+"""Levels, of 255, by which a pixel must change for something to move: more than what compression adds."""
+_RANDOM_EPISODES = 5
+
+
+@dataclass(frozen=True)
+class FitVideos(CameraOption, DeviceOption):
+    """Fit a reward to videos of the task being done: no actions, no labels (TimeRewarder).
+
+        vlmrm-gym fit --videos recordings/ --out kneeling
+        vlmrm-gym fit --videos a.mp4 b.gif pictures/ --env VLMRM/Humanoid-kneel-v0 --encoder tiny --out kneeling
+        vlmrm-gym train VLMRM/Humanoid-kneel-v0 --reward kneeling/
+
+    Some videos are held out. Of these it says how well the reward orders their frames, what it sees in them played
+    backwards and cut, and, with --env, in random behaviour; it warns where the reward can hardly work.
+
+    The folder gets reward.json, for --reward of other commands; head.safetensors, which it names; fit.json, the
+    figures; and curves.png.
+    """
+
+    videos: Texts
+    """videos (MP4, GIF, WebM), folders of these, folders of pictures, Minari datasets whose observations are frames,
+    and datasets of `vlmrm-gym dataset`"""
+    out: Path = Path("demonstrations")
+    """the folder to write"""
+    encoder: str = CNN
+    """cnn: a small network that is learned from the videos, for any world; or a vision-language model, frozen, as
+    --model of other commands: tiny, Architecture/pretrained tag ..."""
+    env: str | None = None
+    """a registered ID, whose random behaviour is looked at"""
+    options: YAML = None
+    """fields of vlmrm_gym.learning.VideoFitOptions, such as '{steps: 1000, held_out: 0.3}'"""
+    seed: int = 0
+    """of the networks' weights, of the pairs of frames, and of what is held out"""
+    overwrite: bool = False
+    """replace earlier results in a folder that exists"""
+    trust_code: bool = False
+    """run the code that a dataset names, such as its environment"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    command = parse(FitVideos, "fit", arguments)
+    _fit(command)
+    say(f"Use it: {shlex.join(['vlmrm-gym', 'train', command.env or 'ID', '--reward', f'{command.out}/'])}")
+
+
+def fit_demonstrations(videos: Any, **settings: Any) -> Demonstrations:
+    """Fit a reward to videos of the task being done: `vlmrm-gym fit --videos` as a function.
+
+    The settings are the flags, see `FitVideos`: `fit_demonstrations("recordings/", encoder="tiny", out="kneeling")`. A
+    video may also be frames, uint8 (T, H, W, 3). Without `out` a temporary folder is written, which is removed when the
+    process ends: `save` the reward. Raises an InputError if a video cannot be read, or shows nothing that moves; or a
+    setting cannot be used.
+
+    Returns:
+        The reward. What was measured of it is printed, and in the folder, which has `FILES`.
+    """
+    if settings.get("out") is None:
+        settings |= {"out": tempfile.mkdtemp(prefix="vlmrm_gym_"), "overwrite": True}
+        atexit.register(shutil.rmtree, settings["out"], ignore_errors=True)
+    return _fit(FitVideos(videos=videos, **{**settings, "out": Path(settings["out"])}))
+
+
+def _fit(command: FitVideos) -> Demonstrations:
+    from vlmrm_gym.learning.demonstrations import VideoFitOptions
+
+    options = command.options or {}
+    with as_input_error(TypeError):
+        check_integer("seed", command.seed, minimum=0)
+        check_names("a field of VideoFitOptions", options, [one.name for one in fields(VideoFitOptions)])
+        options = VideoFitOptions(**options)
+    with output_folder(command.out.resolve(), overwrite=command.overwrite) as folder, ExitStack() as opened:
+        recordings = _find(command, opened)
+        random = [] if command.env is None else _play(command.env, command, recordings, opened)
+        return _learn(command, options, folder, recordings, random)
+
+
+def _find(command: FitVideos, opened: ExitStack) -> list[Recording]:
+    """Find all recordings. What is skipped is said."""
+    videos: Any = command.videos
+    is_one = isinstance(videos, str | os.PathLike) or (isinstance(videos, np.ndarray) and videos.ndim == 4)
+    recordings: list[Recording] = []
+    for number, given in enumerate([videos] if is_one else list(command.videos)):
+        if not isinstance(given, str | os.PathLike):
+            with as_input_error(TypeError):
+                recordings.append(of_array(given, f"recording {number}"))
+        elif DatasetFolder(Path(given)).settings() is not None:
+            recordings += _of_dataset(Path(given), command, opened)
+        else:
+            found, skipped = find_recordings(Path(given))
+            recordings += found
+            if skipped:
+                more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
+                say(f"{given}: skipped, as no recordings: {', '.join(skipped[:5])}{more}", error=True)
+    if not recordings:
+        raise InputError("`videos` must have at least one recording. Received none.")
+    for note in dict.fromkeys(one.source.note for one in recordings):
+        if note is not None:
+            say(note, error=True)
+    return recordings
+
+
+def _of_dataset(folder: Path, command: FitVideos, opened: ExitStack) -> list[Recording]:
+    """Make recordings of the episodes of a dataset of `vlmrm-gym dataset`, one for each view."""
+    from vlmrm_gym.tools.segments import DatasetSegments
+
+    segments = opened.enter_context(DatasetSegments(folder, command.camera, trust_code=command.trust_code))
+    return [
+        Recording(f"{folder}, episode {number}", Frames(len(states), partial(_draw, segments.draw, states, view)))
+        for number, states in enumerate(one.with_initial for one in segments.rollouts)
+        for view in range(segments.view.num_views)
+    ]
+
+
+def _draw(draw: Any, states: Any, view: int, part: slice) -> Any:
+    return draw(states[part])[:, view]
+
+
+def _play(id: str, command: FitVideos, recordings: Sequence[Recording], opened: ExitStack) -> list[Recording]:
+    """Record random behaviour in an environment, as long as the recordings are."""
+    from vlmrm_gym.data.rollouts import play, random_actions
+    from vlmrm_gym.states import StateView
+    from vlmrm_gym.states.drawing import Drawings
+    from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
+
+    task = find_named_task(id)
+    camera = task.camera if command.camera is None and task is not None else command.camera
+    env = opened.enter_context(closing(make_unscored_env(id, None)))
+    with as_input_error(DependencyNotInstalled):
+        view = opened.enter_context(closing(StateView(env, camera)))
+    renderer = opened.enter_context(closing(view.make_renderer(lambda *own: own)))
+    draw = opened.enter_context(closing(Drawings(renderer))).draw
+    steps = int(np.median([one.source.count for one in recordings])) - 1
+    rng, played = np.random.default_rng(command.seed), []
+    for number in range(_RANDOM_EPISODES):
+        act = random_actions(env.action_space, rng)
+        states = play(env, view, act, seed=command.seed + number, steps=max(1, steps)).with_initial
+        played.append(Recording(f"random episode {number}", Frames(len(states), partial(_draw, draw, states, 0))))
+    return played
+
+
+def _learn(
+    command: FitVideos, options: Any, folder: Path, recordings: Sequence[Recording], random: Sequence[Recording]
+) -> Demonstrations:
+    import torch
+    from tqdm import tqdm
+
+    from vlmrm_gym.learning.demonstrations import encode, fit_network, split
+    from vlmrm_gym.learning.demonstrations_report import draw_curves, measure
+    from vlmrm_gym.rewards.devices import resolve_device
+    from vlmrm_gym.rewards.distance import DistanceNetwork
+    from vlmrm_gym.rewards.encoder import FrameEncoder
+    from vlmrm_gym.rewards.frame_cnn import FEATURES
+
+    tower = None
+    with as_input_error(DependencyNotInstalled, OSError, RuntimeError), said_warnings():
+        target = resolve_device(command.device)
+        if command.encoder != CNN:
+            tower = FrameEncoder(EncoderFields(model=command.encoder), command.device)
+    with tqdm(total=sum(len(one.taken) for one in (*recordings, *random)), unit=" frames", file=sys.stderr) as bar:
+        samples = _read(recordings, tower, bar.update)
+        shown = _read(random, tower, bar.update, may_be_still=True)
+    network = DistanceNetwork(
+        FEATURES if tower is None else samples[0].data.shape[1],
+        model=None if tower is None else tower.model.name,
+        fingerprint="" if tower is None else tower.fingerprint,
+        frames=float(np.mean([one.source.count - 1 for one in recordings])),
+        seed=command.seed,
+    )
+    chosen, kept = split(len(samples), options, command.seed)
+    fitted, held_out = [samples[i] for i in chosen], [samples[i] for i in kept]
+    with tqdm(total=options.steps, unit=" steps", file=sys.stderr) as bar:
+
+        def progress(step: int, loss: float) -> None:
+            bar.update(step - bar.n)
+            if not math.isnan(loss):
+                bar.set_postfix_str(f"held-out loss={loss:.3f}")
+
+        figures = fit_network(network, fitted, held_out, options, device=target, seed=command.seed, say=progress)
+    cpu, of = torch.device("cpu"), "held out" if held_out else "fitted"
+    features = {one.name: (encode(network, one.data, cpu), one.places) for one in (held_out or fitted)}
+    network.start.copy_(torch.cat([encode(network, one.data[:1], cpu) for one in samples]).mean(0))
+    if tower is None:
+        network.name_tower()
+    measures, curves = measure(network, of, features, [encode(network, one.data, cpu) for one in shown])
+    head = folder / FILES[1]
+    network.save(head)
+    spec = Demonstrations(head=str(head))
+    save_reward(spec, folder)
+    settings = {"encoder": command.encoder, "seed": command.seed, "options": asdict(options)}
+    names = {"fitted": [one.name for one in fitted], "held_out": [one.name for one in held_out]}
+    values = {"measures": measures.as_json(), **figures, "videos": names, **settings}
+    atomic_write_text(folder / FILES[2], json.dumps(values, indent=2))
+    atomic_write(folder / FILES[3], lambda path: draw_curves(curves, path))
+    _say(measures, len(features))
+    return spec
+
+
+def _read(recordings: Sequence[Recording], tower: Any, update: Any, *, may_be_still: bool = False) -> "list[Sample]":
+    """Read recordings: features by a tower, or small pictures for one to learn from."""
+    import torch
+
+    from vlmrm_gym.learning.demonstrations import Sample
+    from vlmrm_gym.rewards.frame_cnn import PREPROCESSING
+    from vlmrm_gym.rewards.models import make_preprocessing
+
+    fit = make_preprocessing(PREPROCESSING).fit
+    samples, sizes = [], set[tuple[int, ...]]()
+    for one in recordings:
+        parts, first, moves = list[Any](), None, may_be_still
+        for frames in batch(one.frames(), 64):
+            stacked = np.stack([frame.frame for frame in frames])
+            sizes.add(stacked.shape[1:3])
+            first = stacked[0].astype(np.int16) if first is None else first
+            moves = moves or first.shape != stacked.shape[1:] or bool((np.abs(stacked - first) > _STILL).any())
+            if tower is None:
+                parts.append(fit(torch.from_numpy(stacked).permute(0, 3, 1, 2)).contiguous())
+            else:
+                parts.append(tower.encode(stacked).cpu())
+            update(len(stacked))
+        if not moves:
+            raise InputError(f"{one.name} must show something that moves. Received {len(one.taken)} equal frames.")
+        samples.append(Sample(one.name, torch.cat(parts), torch.from_numpy(one.places).float()))
+    if len(sizes) > 1 and not may_be_still:
+        some = ", ".join(f"{width} x {height}" for height, width in sorted(sizes)[:5])
+        say(f"The recordings have {len(sizes)} sizes ({some}). All are resized to that of the encoder.", error=True)
+    return samples
+
+
+def _say(measures: Any, count: int) -> None:
+    what = f"{count} held-out recordings" if measures.of == "held out" else "The recordings that it was fitted to"
+    if measures.of != "held out":
+        say("No recording was held out, so these figures flatter: pass at least two.", error=True)
+    random = "" if measures.random is None else f", random behaviour {measures.random:.2f}"
+    say(
+        f"{what}: rank correlation with time {measures.order:.2f}; progress at the end {measures.end:.2f}, played "
+        f"backwards {measures.backwards:.2f}, cut in half {measures.cut:.2f}{random}"
+    )
+    for warning in measures.warnings:
+        say(f"Warning: {warning}", error=True)
