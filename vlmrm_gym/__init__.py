@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         load_reward,
     )
     from vlmrm_gym.states import CaptureState
-    from vlmrm_gym.tools.cli.fit_videos import fit_demonstrations
+    from vlmrm_gym.tools.fit_videos import fit_demonstrations
 
 __all__ = [
     "CLIP",
@@ -101,7 +101,7 @@ _LAZY = {
         "load_reward",
     ),
     "states": ("CaptureState",),
-    "tools.cli.fit_videos": ("fit_demonstrations",),
+    "tools.fit_videos": ("fit_demonstrations",),
 }
 """Public names by the module that has them."""
 

@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 import shutil
+from itertools import pairwise
 
 import gymnasium as gym
 import numpy as np
@@ -16,11 +17,11 @@ from hypothesis import strategies as st
 import vlmrm_gym
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.learning import demonstrations as fitting
-from vlmrm_gym.learning.demonstrations import PairSampler, Sample, two_hot
+from vlmrm_gym.learning.demonstrations import Footage, PairSampler, two_hot
 from vlmrm_gym.learning.demonstrations_report import measure, rank_correlation
 from vlmrm_gym.rewards import CLIPReward, from_mapping, load_reward, to_mapping
-from vlmrm_gym.rewards.current_head import pay
-from vlmrm_gym.rewards.distance import BINS, DistanceHead, DistanceNetwork
+from vlmrm_gym.rewards.current_head import apply_head, pay
+from vlmrm_gym.rewards.distance import BINS, DistanceNetwork, PlaceHead, StepHead
 
 CART_POLE = "VLMRM/CartPole-v1"
 SHORT = {"steps": 60, "every": 30}
@@ -51,7 +52,7 @@ def test_the_mean_of_the_two_nearest_bins_is_the_distance(distances):
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=6), st.integers(0, 99))
 def test_pairs_are_frames_of_the_videos_at_the_distances_of_their_places(lengths, seed):
     places = [np.sort(np.random.default_rng(i).random(length)).astype(np.float32) for i, length in enumerate(lengths)]
-    samples = [Sample(str(i), torch.empty(len(one), 0), torch.from_numpy(one)) for i, one in enumerate(places)]
+    samples = [Footage(str(i), torch.empty(len(one), 0), torch.from_numpy(one)) for i, one in enumerate(places)]
     pairs = PairSampler(samples, seed).draw()
     every, video = np.concatenate(places), np.repeat(np.arange(len(lengths)), lengths)
     first, second = (pairs.frames[side].numpy() for side in (pairs.first, pairs.second))
@@ -63,7 +64,7 @@ def test_pairs_are_frames_of_the_videos_at_the_distances_of_their_places(lengths
 
 
 def test_close_frames_are_drawn_more_often():
-    samples = [Sample(str(i), torch.empty(200, 0), torch.linspace(0, 1, 200)) for i in range(3)]
+    samples = [Footage(str(i), torch.empty(200, 0), torch.linspace(0, 1, 200)) for i in range(3)]
     sampler = PairSampler(samples, 0)
     distances = torch.cat([sampler.draw().distances for _ in range(50)]).abs()
     assert 0.35 < float((distances < 0.1).float().mean()) < 0.6  # of uniform pairs: 0.19
@@ -79,20 +80,20 @@ def test_a_frame_is_at_distance_0_of_itself_and_going_back_costs_what_going_ther
     assert (network(first, second).abs() <= 1).all()
 
 
-@pytest.mark.parametrize("measured", ["step", "total"])
-def test_heads_pay_the_distance_from_the_state_before_or_from_the_first(measured):
+def test_heads_pay_the_distance_from_the_state_before_or_from_where_videos_begin():
     network = DistanceNetwork(5, model="tiny", frames=9.0, seed=1).requires_grad_(False)
+    network.start.fill_(0.3)
     features = torch.randn(8, 1, 5, generator=torch.Generator().manual_seed(0))
-    head = DistanceHead(network, measured)
-    every = features[:, 0]
-    before, scale = (every[:-1], 9.0) if measured == "step" else (every[:1].expand(7, 5), 1.0)
-    expected = [scale * float(network(a[None], b[None])) for a, b in zip(before, every[1:], strict=True)]
+    every, head = features[:, 0], StepHead(network)
+    expected = [9 * float(network(a[None], b[None])) for a, b in pairwise(every)]
     carry = head.begin(features[:1])
     whole = pay(head, features[1:].numpy(), carry)
     np.testing.assert_allclose(whole.rewards, expected, atol=1e-6)
     part = pay(head, features[1:4].numpy(), carry)
     rest = pay(head, features[4:].numpy(), part.carry)
     np.testing.assert_allclose(np.concatenate([part.rewards, rest.rewards]), expected, atol=1e-6)
+    places = [float(network(torch.full((1, 5), 0.3), one[None])) for one in every]
+    np.testing.assert_allclose(apply_head(PlaceHead(network), features.numpy()), places, atol=1e-6)
 
 
 def test_rank_correlations_are_spearmans():
@@ -128,18 +129,6 @@ def test_what_cannot_work_is_warned_of():
     assert [one.kind for one in curves] == ["held out", "backwards", "cut"] * 2 + ["random"]
 
 
-def drawn_rewards(folder, episodes, measured):
-    """Rewards of episodes of states, by the network on the features of their frames, without the library's heads."""
-    network = DistanceNetwork.load(folder)
-    model = CLIPReward("tiny", prompt=TASK_PROMPT, device="cpu")
-    rewards = []
-    for frames in episodes:
-        features = model.encode(np.stack(frames))
-        first = features[:-1] if measured == "step" else features[:1].expand_as(features[1:])
-        rewards.append((network.frames if measured == "step" else 1) * network(first, features[1:]).numpy())
-    return rewards
-
-
 def play(make, steps=6, **options):
     envs = make(CART_POLE, episode_length=steps, **options)
     vector = isinstance(envs, gym.vector.VectorEnv)
@@ -153,7 +142,7 @@ def play(make, steps=6, **options):
     return late
 
 
-@pytest.mark.parametrize("measured", ["step", "total"])
+@pytest.mark.parametrize("measured", ["step", "place"])
 def test_it_is_a_reward_at_every_door(measured, folder):
     reward = vlmrm_gym.Demonstrations(head=str(folder / "head.safetensors"), measure=measured)
     one = play(gym.make, reward=reward)
@@ -177,7 +166,9 @@ def test_rewards_are_those_of_the_network_on_the_frames(folder):
     for _ in range(4):
         rewards.append(scored.step(1)[1])
         frames.append(env.render())
-    (expected,) = drawn_rewards(folder, [frames], "step")
+    network, model = DistanceNetwork.load(folder), CLIPReward("tiny", prompt=TASK_PROMPT, device="cpu")
+    features = model.encode(np.stack(frames))
+    expected = network.frames * network(features[:-1], features[1:]).numpy()
     np.testing.assert_allclose(rewards, expected, atol=0.3)  # scored frames are drawn smaller than these
     assert np.corrcoef(rewards, expected)[0, 1] > 0.9
 
@@ -250,7 +241,7 @@ def test_a_tower_that_is_learned_from_videos_knows_a_new_world_and_is_a_model_li
 
 def test_fitting_again_gives_the_same_numbers():
     frames = [torch.randn(10, 4, generator=torch.Generator().manual_seed(i)) for i in range(3)]
-    samples = [Sample(str(i), one, torch.linspace(0, 1, 10)) for i, one in enumerate(frames)]
+    samples = [Footage(str(i), one, torch.linspace(0, 1, 10)) for i, one in enumerate(frames)]
     networks = []
     for _ in range(2):
         network = DistanceNetwork(4, model="tiny", seed=0)
@@ -262,7 +253,7 @@ def test_fitting_again_gives_the_same_numbers():
 
 def test_fitting_stops_where_held_out_videos_get_no_better():
     samples = [
-        Sample(str(i), torch.randn(10, 4, generator=torch.Generator().manual_seed(i)), torch.linspace(0, 1, 10))
+        Footage(str(i), torch.randn(10, 4, generator=torch.Generator().manual_seed(i)), torch.linspace(0, 1, 10))
         for i in range(4)
     ]
     options = fitting.VideoFitOptions(steps=1_000, every=10, patience=3)

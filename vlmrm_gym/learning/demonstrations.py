@@ -50,8 +50,8 @@ class VideoFitOptions:
         check_fraction("held_out", self.held_out)
 
 
-class Sample(NamedTuple):
-    """What is known of a recording."""
+class Footage(NamedTuple):
+    """The frames of a recording, or their features, and where they are in time."""
 
     name: str
     data: torch.Tensor
@@ -82,7 +82,7 @@ class Pairs(NamedTuple):
 class PairSampler:
     """Draws `Pairs` of videos."""
 
-    def __init__(self, samples: Sequence[Sample], seed: int) -> None:
+    def __init__(self, samples: Sequence[Footage], seed: int) -> None:
         self._generator = torch.Generator().manual_seed(seed)
         self._lengths = torch.tensor([len(one.places) for one in samples])
         self._starts = self._lengths.cumsum(0) - self._lengths
@@ -128,8 +128,8 @@ def split(count: int, options: VideoFitOptions, seed: int) -> tuple[list[int], l
 
 def fit_network(
     network: DistanceNetwork,
-    fitted: Sequence[Sample],
-    held_out: Sequence[Sample],
+    fitted: Sequence[Footage],
+    held_out: Sequence[Footage],
     options: VideoFitOptions,
     *,
     device: torch.device,
@@ -176,7 +176,7 @@ def fit_network(
 
 
 @torch.no_grad()
-def evaluate(network: DistanceNetwork, samples: Sequence[Sample], device: torch.device) -> float:
+def evaluate(network: DistanceNetwork, samples: Sequence[Footage], device: torch.device) -> float:
     """Measure the loss on pairs of videos, the same every time, in nats."""
     sampler, losses = PairSampler(samples, 0), []
     features = torch.cat([encode(network, one.data, device) for one in samples])

@@ -1,7 +1,7 @@
 """Demonstrations: a reward that is learned from videos of the task being done. Imports no torch."""
 
 import importlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -16,7 +16,7 @@ class Demonstrations(EncoderFields, RewardSpec):
     """Pays for progress, as videos of the task show it: no actions, no labels (TimeRewarder, arXiv 2509.26627).
 
     `vlmrm_gym.fit_demonstrations(videos)`, and `vlmrm-gym fit --videos`, learn from videos how far apart in time two
-    frames are. An agent is paid for the distance that a step has covered. The state before the first action is drawn
+    frames are. An agent is paid for the distance that a step has covered, so the state before the first action is drawn
     and encoded, too.
 
     >>> import vlmrm_gym
@@ -29,9 +29,9 @@ class Demonstrations(EncoderFields, RewardSpec):
 
     head: str = field(metadata={"check": check_text})
     """File of what was learned, `head.safetensors`. It says which model makes the features."""
-    measure: Literal["step", "total"] = field(default="step", metadata={"check": one_of(Literal["step", "total"])})
-    """"step": what a step has gained; 1 is as much as from one frame of the videos to the next, on average. "total":
-    what has been gained since the episode began; 1 is the whole task. This one can have a threshold, see `Success`."""
+    measure: Literal["step", "place"] = field(default="step", metadata={"check": one_of(Literal["step", "place"])})
+    """"step": what a step has gained; 1 is as much as from one frame of the videos to the next, on average. "place":
+    how much of the task is done in a state; 1 is all of it. This one can have a threshold, see `Success`."""
     kind: str = field(default="demonstrations", init=False)
 
     @classmethod
@@ -45,6 +45,10 @@ class Demonstrations(EncoderFields, RewardSpec):
     def with_model(self, model: str) -> Self:
         """See `RewardSpec`: the file names the model."""
         return self
+
+    def stateless(self) -> RewardSpec:
+        """See `RewardSpec`."""
+        return replace(self, measure="place")
 
     def build(self, device: str = "auto") -> RewardModel:
         """Load the network and the model. Raises what `CLIP.build` does, also for the head."""

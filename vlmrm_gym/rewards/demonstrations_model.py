@@ -2,7 +2,7 @@
 
 from vlmrm_gym.rewards.current_head import check_head
 from vlmrm_gym.rewards.demonstrations import Demonstrations
-from vlmrm_gym.rewards.distance import DistanceHead, DistanceNetwork, with_encoder_of
+from vlmrm_gym.rewards.distance import DistanceNetwork, PlaceHead, StepHead, with_encoder_of
 from vlmrm_gym.rewards.encoder import FrameEncoder
 
 
@@ -13,6 +13,7 @@ class DemonstrationsReward(FrameEncoder):
         network = DistanceNetwork.load(fields.head)
         super().__init__(with_encoder_of(fields.head, network, fields), device)
         network.cnn = None  # `model` has its own
-        self.head = DistanceHead(network.to(self.model.device), fields.measure)
+        kind = StepHead if fields.measure == "step" else PlaceHead
+        self.head = kind(network.to(self.model.device))
         self.feature_size = network.size
         check_head(self.head, self.fingerprint)

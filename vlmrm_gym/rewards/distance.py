@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 
@@ -15,7 +15,6 @@ from vlmrm_gym.rewards.sources import CNN
 
 BINS = 20
 """Number of values between -1 and 1 that the network chooses from."""
-Measure = Literal["step", "total"]
 Fields = TypeVar("Fields", bound=EncoderFields)
 
 
@@ -94,6 +93,10 @@ class DistanceNetwork(SavedHead):
         there, back = (self.logits(*pair).softmax(-1) for pair in ((first, second), (second, first)))
         return ((there - back) @ torch.linspace(-1, 1, BINS, device=first.device)) / 2
 
+    def places(self, features: torch.Tensor) -> torch.Tensor:
+        """Distances from where the videos begin: features float32 (..., D) to (...)."""
+        return self(self.start.expand_as(features), features)
+
     @torch.no_grad()
     def scale_features(self, features: torch.Tensor) -> None:
         """Centre the network's input on these features, float32 (N, D), and give it unit variance, over all of D."""
@@ -107,23 +110,31 @@ def with_encoder_of(file: str, network: DistanceNetwork, fields: Fields) -> Fiel
     return replace(fields, model=model, resize_mode=fields.resize_mode or network.resize_mode)
 
 
-class DistanceHead(SequenceHead):
-    """Pays for the progress that a `DistanceNetwork` sees; of one view.
+class PlaceHead:
+    """Scores how much of the task is done in a state, as a `DistanceNetwork` sees it; of one view.
 
-    "step": the distance of a state from the one before it, times the videos' mean number of frames: 1 is as fast as in
-    the videos, where each frame is a step. "total": the distance from the state before the first action, 1 where all is
-    done.
+    It is the distance from where the videos begin, the mean features of their first frames: 1 is the end.
+    """
+
+    def __init__(self, network: DistanceNetwork) -> None:
+        self.network, self.fingerprint = network, network.fingerprint
+
+    def cpu(self) -> Self:
+        """The same head on the CPU."""
+        return type(self)(self.network.cpu())
+
+    def __call__(self, features: torch.Tensor) -> torch.Tensor:
+        """Score states by features, float32 (B, 1, D): float32 (B,)."""
+        return self.network.places(features[:, 0])
+
+
+class StepHead(PlaceHead, SequenceHead):
+    """Pays for what a step has gained: the distance of a state from the one before it, of one view.
+
+    It is multiplied by the mean number of frames of the videos: 1 is as fast as they are, where each frame is a step.
     """
 
     sees_first = True
-
-    def __init__(self, network: DistanceNetwork, measure: Measure = "step") -> None:
-        self.network, self.fingerprint = network, network.fingerprint
-        self.measure: Measure = measure
-
-    def cpu(self) -> "DistanceHead":
-        """The same head on the CPU."""
-        return DistanceHead(self.network.cpu(), self.measure)
 
     def begin(self, first: torch.Tensor) -> torch.Tensor:
         """See `SequenceHead`."""
@@ -132,8 +143,7 @@ class DistanceHead(SequenceHead):
     def advance(self, features: torch.Tensor, carry: Any) -> tuple[torch.Tensor, Any]:
         """See `SequenceHead`. Where no first state is known, the first one that is scored stands for it."""
         frames = features[:, 0]
-        last = frames[:1].clone() if carry is None else carry
-        if self.measure == "total":
-            return self.network(last.expand_as(frames), frames), last
-        before = torch.cat([last, frames[:-1]])
+        before = torch.cat([frames[:1] if carry is None else carry, frames[:-1]])
         return self.network.frames * self.network(before, frames), frames[-1:].clone()
+
+    __call__ = SequenceHead.__call__

@@ -92,7 +92,7 @@ class PreferenceHead(SavedHead):
         """
         before: Any = 0.0
         if self.progress is not None:
-            before = PROGRESS_WEIGHT * self.progress(self.progress.start.expand_as(features), features).mean(-1)
+            before = PROGRESS_WEIGHT * self.progress.places(features).mean(-1)
         x = ((features.flatten(-2) - self.feature_mean) / self.feature_scale).expand(self.ensemble, -1, -1)
         *hidden, last = zip(self.weights, self.biases, strict=True)
         for weight, bias in hidden:

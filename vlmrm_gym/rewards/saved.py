@@ -99,7 +99,7 @@ FILE = "reward.json"
 def head_file(path: str | Path) -> Path:
     """The file of a head: `HEAD` in a folder, or the file itself."""
     path = Path(path).expanduser()
-    return path / HEAD if path.is_dir() else path
+    return path / HEAD if os.path.isdir(path) else path  # unlike `Path.is_dir`, False for a name that is too long
 
 
 def is_saved(reward: str) -> bool:

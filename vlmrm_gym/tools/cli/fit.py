@@ -26,7 +26,7 @@ from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.specification import check_names, to_mapping
 from vlmrm_gym.scoring.options import CameraOption, DeviceOption
 from vlmrm_gym.states.states import States
-from vlmrm_gym.tools.cli import fit_videos
+from vlmrm_gym.tools import fit_videos
 from vlmrm_gym.tools.cli.label import name_labeler, say_answers
 from vlmrm_gym.tools.cli.settings import YAML, parse
 from vlmrm_gym.tools.segments import DatasetSegments

@@ -22,7 +22,7 @@ from vlmrm_gym._util.untrusted import read_file
 from vlmrm_gym._util.validation import fields_without_effect, short_repr
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
 from vlmrm_gym.rewards.pictures import as_pictures
-from vlmrm_gym.rewards.saved import FILES, MAX_HEAD, map_files
+from vlmrm_gym.rewards.saved import FILES, MAX_HEAD, head_file, map_files
 from vlmrm_gym.scoring.options import FileOptions
 from vlmrm_gym.tools.train.algorithms import (
     ALGORITHMS,
@@ -107,8 +107,8 @@ def _with_own_files(config: Config, folder: RunFolder) -> Config:
     """The configuration with pictures and heads in the run's folder, in place of those that it names."""
 
     def keep(one: str) -> str:
-        if one.endswith(".safetensors"):
-            content = read_file(one, MAX_HEAD)
+        if (head := head_file(one)).suffix == ".safetensors":
+            content = read_file(head, MAX_HEAD)
             path = folder.path / "heads" / f"{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
         else:
             (picture,) = as_pictures("goal_images", one)

@@ -12,7 +12,7 @@ import vlmrm_gym
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.tools.cli import main
 from vlmrm_gym.tools.cli.dataset import record_dataset
-from vlmrm_gym.tools.cli.fit_videos import FILES
+from vlmrm_gym.tools.fit_videos import FILES
 
 SHORT = {"steps": 60, "every": 30}
 CARTPOLE = "VLMRM/CartPole-v1"

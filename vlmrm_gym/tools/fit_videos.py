@@ -31,7 +31,7 @@ from vlmrm_gym.scoring.options import CameraOption, DeviceOption
 from vlmrm_gym.tools.cli.settings import YAML, Texts, parse
 
 if TYPE_CHECKING:
-    from vlmrm_gym.learning.demonstrations import Sample
+    from vlmrm_gym.learning.demonstrations import Footage
 
 FILES = ("reward.json", "head.safetensors", "fit.json", "curves.png")
 """What is written."""
@@ -236,11 +236,11 @@ def _learn(
     return spec
 
 
-def _read(recordings: Sequence[Recording], tower: Any, update: Any, *, may_be_still: bool = False) -> "list[Sample]":
+def _read(recordings: Sequence[Recording], tower: Any, update: Any, *, may_be_still: bool = False) -> "list[Footage]":
     """Read recordings: features by a tower, or small pictures for one to learn from."""
     import torch
 
-    from vlmrm_gym.learning.demonstrations import Sample
+    from vlmrm_gym.learning.demonstrations import Footage
     from vlmrm_gym.rewards.frame_cnn import PREPROCESSING
     from vlmrm_gym.rewards.models import make_preprocessing
 
@@ -260,7 +260,7 @@ def _read(recordings: Sequence[Recording], tower: Any, update: Any, *, may_be_st
             update(len(stacked))
         if not moves:
             raise InputError(f"{one.name} must show something that moves. Received {len(one.taken)} equal frames.")
-        samples.append(Sample(one.name, torch.cat(parts), torch.from_numpy(one.places).float()))
+        samples.append(Footage(one.name, torch.cat(parts), torch.from_numpy(one.places).float()))
     if len(sizes) > 1 and not may_be_still:
         some = ", ".join(f"{width} x {height}" for height, width in sorted(sizes)[:5])
         say(f"The recordings have {len(sizes)} sizes ({some}). All are resized to that of the encoder.", error=True)
