@@ -89,11 +89,11 @@ class Task(gym.Wrapper):
 
     def step(self, action: Any) -> Any:
         """Repeat the action. The reward is the success, unless Meta-World's own is asked for."""
-        total, success = 0.0, False
-        for _ in range(self._repeat):
+        total, success, repeated = 0.0, False, 0
+        while True:
             observation, reward, terminated, truncated, info = self.env.step(action)
-            total, success = total + float(reward), success or bool(info["success"])
-            if terminated or truncated:
+            total, success, repeated = total + float(reward), success or bool(info["success"]), repeated + 1
+            if terminated or truncated or repeated == self._repeat:
                 break
         info = {**info, "success": success}
         return observation, total if self._is_dense else float(success), terminated, truncated, info

@@ -128,7 +128,7 @@ class PlaceHead:
         return self.network.places(features[:, 0])
 
 
-class StepHead(PlaceHead, SequenceHead):
+class StepHead(SequenceHead, PlaceHead):
     """Pays for what a step has gained: the distance of a state from the one before it, of one view.
 
     It is multiplied by the mean number of frames of the videos: 1 is as fast as they are, where each frame is a step.
@@ -145,5 +145,3 @@ class StepHead(PlaceHead, SequenceHead):
         frames = features[:, 0]
         before = torch.cat([frames[:1] if carry is None else carry, frames[:-1]])
         return self.network.frames * self.network(before, frames), frames[-1:].clone()
-
-    __call__ = SequenceHead.__call__

@@ -145,10 +145,14 @@ def _of_dataset(folder: Path, command: FitVideos, opened: ExitStack) -> list[Rec
     from vlmrm_gym.tools.segments import DatasetSegments
 
     segments = opened.enter_context(DatasetSegments(folder, command.camera, trust_code=command.trust_code))
+    views = range(segments.view.num_views)
     return [
-        Recording(f"{folder}, episode {number}", Frames(len(states), partial(_draw, segments.draw, states, view)))
+        Recording(
+            f"{folder}, episode {number}" + (f", view {view}" if len(views) > 1 else ""),
+            Frames(len(states), partial(_draw, segments.draw, states, view)),
+        )
         for number, states in enumerate(one.with_initial for one in segments.rollouts)
-        for view in range(segments.view.num_views)
+        for view in views
     ]
 
 
