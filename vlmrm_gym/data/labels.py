@@ -4,7 +4,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,44 @@ def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Tr
         truncated=column("truncations", episode["truncations"], 0, "b"),
         **known,
     )
+
+
+def read_video_labels(path: Path, sources: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
+    """Read which frames of videos are successes.
+
+    Args:
+        path: A CSV file with the columns `video`, a name in `sources` or its last part, with or without its suffix;
+            `success`, 0, 1, true or false; and `frame`, from 0. Without a frame a line is for all frames of a video.
+        sources: Videos by their names, each with a `count` of frames.
+
+    Returns:
+        float64 (T,) for each video: 1, 0, or NaN where there is no label.
+
+    Raises:
+        InputError: The file cannot be read, or a line is of no video or frame; or there are not both successes and
+            failures.
+    """
+    labels = {name: np.full(one.count, np.nan) for name, one in sources.items()}
+    meant = {alias: name for name in labels for alias in (Path(name).stem, Path(name).name, name)}
+    with reading(path, csv.Error):
+        table = csv.DictReader(io.StringIO(read_text(path, _MAX_LABELS), newline=""))
+        if not {"video", "success"} <= (names := set(table.fieldnames or ())):
+            raise InputError(f"{path} must have the columns video, success. Received {short_repr(sorted(names))}.")
+        for row in table:
+            video, frame, success = ((row.get(name) or "").strip() for name in ("video", "frame", "success"))
+            own = labels.get(meant.get(video, ""), np.empty(0))
+            is_frame = not frame or (_NUMBER.fullmatch(frame) and int(frame) < len(own))
+            if not len(own) or not is_frame or _VALUES.get(success.lower()) is None:
+                raise InputError(
+                    f"{path}, line {table.line_num}: `video` must be one of the videos, `frame` empty or one of its "
+                    f"frames, and `success` 0, 1, true or false. Received {short_repr([video, frame, success])}."
+                )
+            own[slice(None) if not frame else int(frame)] = _VALUES[success.lower()]
+    found = np.concatenate(list(labels.values()))
+    if not {0.0, 1.0} <= set(found.tolist()):
+        received = f"labels of {int((found >= 0).sum()):,} frames, all alike"
+        raise InputError(f"{path} must have successes and failures. Received {received}.")
+    return labels
 
 
 def read_labels(path: Path, rollouts: Sequence[Trajectory]) -> list[NDArray[np.bool_]]:

@@ -39,6 +39,14 @@ class Frames:
             part = slice(start, min(start + _CHUNK, self.count))
             yield from (TimedFrame(frame, None) for frame in self.draw(part))
 
+    @property
+    def fps(self) -> None:
+        """It is not known."""
+        return None
+
+
+Source = Video | Pictures | Frames
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -46,7 +54,7 @@ class Recording:
 
     name: str
     """For messages."""
-    source: Video | Pictures | Frames
+    source: Source
 
     def __post_init__(self) -> None:
         if self.source.count < 2:
@@ -116,6 +124,11 @@ def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
     if len(found) > MAX_RECORDINGS:
         raise InputError(f"{path} must have at most {MAX_RECORDINGS:,} recordings. Received {len(found):,}.")
     return found, skipped
+
+
+def has_recordings(path: Path) -> bool:
+    """Tell whether a path is a folder of recordings: it is a folder, and no folder of pictures."""
+    return path.is_dir() and not any(map(_is_picture, path.iterdir())) and any(path.iterdir())
 
 
 def _is_picture(path: Path) -> bool:

@@ -236,6 +236,21 @@ def fit_frame(frame: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uin
     return np.asarray(ImageOps.pad(Image.fromarray(frame), size))
 
 
+def plot_several(path: Path, labels: Sequence[str], rewards: Sequence[NDArray[np.floating[Any]]]) -> None:
+    """Draw the rewards of several videos, (T, C) each, into a PNG file: a colour for each column, a line for each."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 4.8), layout="constrained")
+    axis = figure.subplots()
+    lines: dict[int, Any] = {}
+    for number in range(len(labels)):
+        for one in rewards:
+            places = np.linspace(0, 1, len(one)) if len(one) > 1 else [1.0]
+            (lines[number],) = axis.plot(places, one[:, number], color=f"C{number}", linewidth=0.8, alpha=0.7)
+    _finish_plot(figure, axis, list(lines.values()), labels, "time in the video")
+    figure.savefig(path, dpi=120)
+
+
 def plot_rewards(
     path: Path, labels: Sequence[str], rewards: NDArray[np.floating[Any]], seconds: Sequence[float] | None
 ) -> None:
@@ -246,7 +261,13 @@ def plot_rewards(
     axis = figure.subplots()
     times = range(len(rewards)) if seconds is None else seconds
     lines = axis.plot(times, rewards, marker="." if len(rewards) < 100 else "", linewidth=1.2)
-    axis.set(xlabel="frame" if seconds is None else "seconds", ylabel="reward")
+    _finish_plot(figure, axis, lines, labels, "frame" if seconds is None else "seconds")
+    figure.savefig(path, dpi=120)
+
+
+def _finish_plot(figure: Any, axis: Any, lines: Sequence[Any], labels: Sequence[str], xlabel: str) -> None:
+    """Name the axes and the lines."""
+    axis.set(xlabel=xlabel, ylabel="reward")
     axis.margins(x=0.01)
     axis.grid(alpha=0.3)
     # A legend leaves out labels that begin with an underscore.
@@ -255,4 +276,3 @@ def plot_rewards(
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
-    figure.savefig(path, dpi=120)

@@ -44,6 +44,11 @@ class SeveralRewards:
             for models in self._models:
                 self._scorers.append(_Scorer(models, make_renderer, num_views, combine))
 
+    def begin_episode(self) -> None:
+        """Begin another episode, or video."""
+        for scorer in self._scorers:
+            scorer.begin_episode()
+
     def __call__(self, states: States) -> NDArray[np.float32]:
         """Score the next B states of an episode: float32 (B, number of rewards)."""
         return self._score([states])
@@ -87,9 +92,9 @@ class _Scorer:
             raise ValueError(NO_HEAD)
         self.queue = make_scoring_queue(lambda device: encoders[0], make_renderer)
         self._clips = EpisodeClips(self.queue.info.clips)
-        self._begin()
+        self.begin_episode()
 
-    def _begin(self, first: States | None = None) -> None:
+    def begin_episode(self, first: States | None = None) -> None:
         """Begin an episode."""
         self._clips.begin_episode(first)
         self._count, self._memory = 0, {0: None} if self.queue.info.ordered else None
@@ -103,7 +108,7 @@ class _Scorer:
         requests = []
         for number, part in enumerate(parts):
             if begins and len(part):
-                self._begin(None if number == 0 else first)
+                self.begin_episode(None if number == 0 else first)
             keys, is_first = self._count + np.arange(len(part)), first is not None and number == 0
             clips = self._clips.first(part) if is_first else self._clips.extend(part)
             requests.append(Request(clips, keys, self._memory))

@@ -280,3 +280,56 @@ def test_batches_and_drawn_sizes_have_limits():
         assert width % 2 == height % 2 == 0
         assert MIN_WIDTH <= width <= MAX_SIDE
         assert 2 <= height <= MAX_SIDE
+
+
+@pytest.fixture
+def videos(frames, tmp_path):
+    """A folder of three videos: a pole that rises, one that falls, and one that lies still."""
+    folder = tmp_path / "videos"
+    folder.mkdir()
+    for name, order in (("rise", [0, 2, 1]), ("fall", [1, 2, 0]), ("lie", [0, 0, 0])):
+        iio.imwrite(folder / f"{name}.mp4", frames[order], fps=10, macro_block_size=1)
+    (folder / "notes.txt").write_text("")
+    return folder
+
+
+def test_several_videos_are_scored_each_for_itself_into_one_table(videos, capsys):
+    out = score(videos, prompt=[TASK_PROMPT, OTHER], model="tiny")
+    said = capsys.readouterr()
+    table = read_table(out)
+    assert list(table[0]) == ["video", "frame", "seconds", TASK_PROMPT, OTHER]
+    names = [str(videos / f"{name}.mp4") for name in ("fall", "lie", "rise")]
+    assert [(row["video"], row["frame"]) for row in table] == [(name, str(i)) for name in names for i in range(3)]
+    alone = read_table(score(videos / "rise.mp4", prompt=TASK_PROMPT, model="tiny", out=videos / "alone"))
+    own = [float(row[TASK_PROMPT]) for row in table if row["video"] == names[2]]
+    np.testing.assert_allclose([float(row[TASK_PROMPT]) for row in alone], own, atol=1e-6)
+    assert "skipped, as no videos: notes.txt" in said.err
+    assert sorted(path.name for path in out.iterdir()) == ["rewards.csv", "rewards.png"]
+    listed = score([videos / "rise.mp4", videos / "lie.mp4"], prompt=TASK_PROMPT, model="tiny", out=videos / "two")
+    assert [row["video"] for row in read_table(listed)] == [names[2]] * 3 + [names[1]] * 3
+
+
+def test_labels_rank_rewards_by_their_auc(videos, tmp_path, capsys):
+    labels = tmp_path / "labels.csv"
+    labels.write_text("video,frame,success\nrise,2,1\nrise,0,0\nlie.mp4,,false\nfall,0,TRUE\n")
+    score(videos, prompt=[OTHER, TASK_PROMPT], model="tiny", labels=labels)
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert first.startswith(f'"{TASK_PROMPT}": AUC 1.000, min')
+    assert second.startswith(f'"{OTHER}": AUC ')
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("frame,success\n0,1", "must have the columns video, success"),
+        ("video,success\nwalk,1", r"line 2: `video` must be one of the videos.*Received \['walk', '', '1'\]"),
+        ("video,frame,success\nrise,3,1", "`frame` empty or one of its frames"),
+        ("video,success\nrise,maybe", "`success` 0, 1, true or false"),
+        ("video,success\nrise,1", "must have successes and failures. Received labels of 3 frames, all alike"),
+    ],
+)
+def test_labels_that_fit_no_video_are_refused(text, rule, videos, tmp_path):
+    labels = tmp_path / "labels.csv"
+    labels.write_text(text)
+    with pytest.raises(InputError, match=rule):
+        score(videos, prompt=TASK_PROMPT, model="tiny", labels=labels)

@@ -1,14 +1,16 @@
-"""The command `vlmrm-gym score`: rewards for every frame of a video or of a folder of pictures."""
+"""The command `vlmrm-gym score`: rewards for every frame of videos or of folders of pictures."""
 
 import csv
 import math
+import os
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import tyro
@@ -18,8 +20,11 @@ from tqdm import tqdm
 from vlmrm_gym._util.errors import InputError, as_input_error, say
 from vlmrm_gym._util.files import atomic_write, check_folder, output_folder
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.data.frames import Pictures, Video, batch, open_frames
-from vlmrm_gym.data.videos import draw_rewards, plot_rewards, write_video
+from vlmrm_gym.data.frames import Pictures, batch, open_frames
+from vlmrm_gym.data.labels import read_video_labels
+from vlmrm_gym.data.metrics import auc
+from vlmrm_gym.data.recordings import Source, find_recordings, has_recordings
+from vlmrm_gym.data.videos import draw_rewards, plot_rewards, plot_several, write_video
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.states.drawing import FrameStore
 from vlmrm_gym.states.states import States
@@ -33,27 +38,32 @@ PICTURES_FPS = 10
 
 @dataclass(frozen=True)
 class Score(RewardFlags):
-    """Score every frame of a video, or of a folder of pictures, by one or several rewards.
+    """Score every frame of videos, or of folders of pictures, by one or several rewards.
 
     Before training, it shows whether a reward rises where it should, and which wording does best:
 
         vlmrm-gym score walk.mp4 --prompt "a humanoid robot kneeling" --prompt "a kneeling robot"
         vlmrm-gym score walk.mp4 --prompt "a humanoid robot kneeling" --baseline "a humanoid robot" --alpha 0 0.5 1
         vlmrm-gym score pictures/ --prompt "a cat on a sofa" --model ViT-B-32/laion2b_s34b_b79k --fps 5
+        vlmrm-gym score videos/ --labels labels.csv --prompt "a humanoid robot kneeling" --prompt "a kneeling robot"
         vlmrm-gym score walk.mp4 --reward my_package.rewards:upright --reward-kwargs '{threshold: 0.5}'
 
     Each frame is encoded once, whatever the number of prompts. The folder walk_scores gets rewards.csv (a
     row for each frame, a column for each reward), rewards.png (a line for each) and rewards.mp4 (the frames above the
-    curves). After Ctrl-C the table and the video have the frames scored so far. The plot below the frames of this
-    package's own videos is not scored.
+    curves; of one video only). After Ctrl-C the table and the video have the frames scored so far. The plot below the
+    frames of this package's own videos is not scored. With --labels, rewards are ranked by their AUC: the probability
+    that a success gets a higher reward than a failure.
     """
 
-    path: Annotated[Path, tyro.conf.Positional]
-    """a video; a folder of pictures, in the order of their names (frame_2 before frame_10); or one picture"""
+    path: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """videos; pictures; folders of pictures, in the order of their names (frame_2 before frame_10); folders of these"""
     fps: float | None = None
     """frames per second of pictures; without it, their rewards have no times, and the video shows 10 per second"""
     video: bool = True
-    """write rewards.mp4"""
+    """write rewards.mp4, of one video"""
+    labels: Path | None = None
+    """a CSV file with the columns video (the name in rewards.csv) and success (0, 1), for all frames of a video; or for
+    each frame, with a column frame (from 0)"""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -61,8 +71,8 @@ def main(arguments: Sequence[str]) -> None:
     _score(parse(Score, "score", arguments))
 
 
-def score(path: str | Path, **settings: Any) -> Path:
-    """Score every frame of a video, or of a folder of pictures: `vlmrm-gym score` as a function.
+def score(path: str | Path | Sequence[str | Path], **settings: Any) -> Path:
+    """Score every frame of videos, or of folders of pictures: `vlmrm-gym score` as a function.
 
     The settings are the flags, see `Score`: `score("walk.mp4", prompt=["a kneeling robot", "a robot"], alpha=0.5)`. A
     `reward` may also be a specification or a callable.
@@ -70,7 +80,18 @@ def score(path: str | Path, **settings: Any) -> Path:
     Returns:
         The folder with `FILES`.
     """
-    return _score(Score(Path(path), **settings))
+    paths = [path] if isinstance(path, str | os.PathLike) else path
+    return _score(Score(tuple(map(Path, paths)), **settings))
+
+
+class Scored(NamedTuple):
+    """The rewards of one video."""
+
+    name: str
+    times: list[float | None]
+    """When each of its T frames is shown."""
+    rewards: list[NDArray[np.float32]]
+    """Of each frame, float32 (P,)."""
 
 
 def _score(command: Score) -> Path:
@@ -79,74 +100,138 @@ def _score(command: Score) -> Path:
     specs = command.specifications()
     if not specs:
         raise InputError('`prompt` must be given: what should be seen. Pass --prompt "a text", once or several times.')
-    source = open_frames(command.path, command.fps)
-    path = command.path.resolve()
-    default = path.with_name(f"{path.name if path.is_dir() else path.stem}_scores")
-    out = default if command.out is None else command.out.resolve()
-    if out in (path, path.parent):
-        raise InputError(f"`out` must be a folder of its own, as the input is in {out}. Choose another.")
+    sources = _open(command)
+    labels = None if command.labels is None else read_video_labels(command.labels, sources)
+    out = _find_out(command)
     check_folder(out, overwrite=command.overwrite)
-    if source.note is not None:
-        say(source.note, error=True)
-    labels = list(specs)
+    for note in dict.fromkeys(source.note for source in sources.values()):
+        if note is not None:
+            say(note, error=True)
     with (
         output_folder(out, overwrite=command.overwrite),
         closing(load_rewards(specs.values(), command.device)) as scorer,
     ):
-        table, plot, video = (out / name for name in FILES)
-        for file in (table, plot, video):
+        files = table, plot, video = [out / name for name in FILES]
+        for file in files:
             file.unlink(missing_ok=True)
         with as_input_error():
             scorer.open(lambda render_size: FrameStore())
-        rewards = _score_frames(source, scorer, labels, table, video if command.video else None)
-        times = [time for time, _ in rewards if time is not None]
-        values, seconds = np.stack([row for _, row in rewards]), times if len(times) == len(rewards) else None
-        atomic_write(plot, lambda path: plot_rewards(path, labels, values, seconds))
-    for name, column in zip(labels, values.T, strict=True):
-        ends = []
-        for word, i in (("min", column.argmin()), ("max", column.argmax())):
-            when = "" if seconds is None else f", {seconds[i]:.2f} s"
-            ends.append(f"{word} {column[i]:.3f} (frame {i}{when})")
-        say(f'"{name}": {", ".join(ends)}, mean {column.mean():.3f}')
-    say(f"Written: {', '.join(str(path) for path in (table, plot, video) if path.exists())}")
+        drawn = video if command.video and len(sources) == 1 else None
+        scored = _score_all(sources, scorer, list(specs), table, drawn)
+        atomic_write(plot, lambda path: _plot(path, list(specs), scored))
+    _say(list(specs), scored, labels)
+    say(f"Written: {', '.join(str(path) for path in files if path.exists())}")
     return out
 
 
-def _score_frames(
-    source: Video | Pictures, scorer: SeveralRewards, labels: Sequence[str], table: Path, video: Path | None
-) -> list[tuple[float | None, NDArray[np.float32]]]:
-    """Score frames and write the table and the video as they come. The times of the frames, and their rewards (P,)."""
-    names = [as_cell(path.name) for path in source.paths] if isinstance(source, Pictures) else []
-    rewards: list[tuple[float | None, NDArray[np.float32]]] = []
+def _open(command: Score) -> dict[str, Source]:
+    """Open all that is to be scored, by the names that the table has."""
+    sources: dict[str, Source] = {}
+    if not command.path:
+        raise InputError("`path` must be a video, or a folder. Received none.")
+    for path in command.path:
+        if has_recordings(path):
+            found, skipped = find_recordings(path)
+            sources |= {one.name: one.source for one in found}
+            if skipped:
+                say(f"{path}: skipped, as no videos: {', '.join(skipped)}", error=True)
+        else:
+            sources[str(path)] = open_frames(path, command.fps)
+    return sources
 
-    def score_and_write() -> Iterator[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
+
+def _find_out(command: Score) -> Path:
+    first = command.path[0].resolve()
+    name = "scores" if len(command.path) > 1 else f"{first.name if first.is_dir() else first.stem}_scores"
+    out = first.with_name(name) if command.out is None else command.out.resolve()
+    for path in command.path:
+        if out in (path.resolve(), path.resolve().parent):
+            raise InputError(f"`out` must be a folder of its own, as the input is in {out}. Choose another.")
+    return out
+
+
+def _score_all(
+    sources: Mapping[str, Source], scorer: SeveralRewards, labels: Sequence[str], table: Path, video: Path | None
+) -> list[Scored]:
+    """Score videos, and write the table as they are scored; and the drawn video of a single one."""
+    several, pictures = len(sources) > 1, any(isinstance(source, Pictures) for source in sources.values())
+    done: list[Scored] = []
+    with (
+        table.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+        tqdm(total=sum(one.count for one in sources.values()), unit=" frames", file=sys.stderr) as progress,
+    ):
         writer = csv.writer(file)
-        writer.writerow(["frame", "seconds", *(["file"] if names else []), *map(as_cell, labels)])
+        writer.writerow(
+            [*["video"] * several, "frame", "seconds", *(["file"] if pictures else []), *map(as_cell, labels)]
+        )
+
+        def write(one: Scored, source: Source, seconds: float | None, row: NDArray[np.float32]) -> None:
+            number = len(one.rewards)
+            files = [as_cell(source.paths[number].name) if isinstance(source, Pictures) else ""] if pictures else []
+            shown = "" if seconds is None else round(seconds, 6)
+            writer.writerow([*[as_cell(one.name)] * several, number, shown, *files, *map(str, row)])
+            one.times.append(seconds)
+            one.rewards.append(row)
+            if number == source.count - 1 or number % scorer.microbatch_size == 0:
+                file.flush()  # what was scored outlives an interruption
+            progress.update()
+
+        try:
+            for name, source in sources.items():
+                done.append(Scored(name, [], []))
+                frames = _score_frames(source, scorer, partial(write, done[-1], source))
+                if video is None:
+                    deque(frames, maxlen=0)
+                else:
+                    write_video(video, source.fps or PICTURES_FPS, draw_rewards(frames, labels, source.count))
+        except (KeyboardInterrupt, InputError, OSError):
+            say(f"The rewards of the first {sum(len(one.times) for one in done):,} frames are in {table}.", error=True)
+            raise
+    return done
+
+
+def _score_frames(
+    source: Source, scorer: SeveralRewards, keep: Callable[[float | None, NDArray[np.float32]], object]
+) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
+    """Score the frames of a video; yields each with its rewards, float32 (P,), which are kept before."""
+    scorer.begin_episode()
+    with closing(source.frames()) as decoded:
         for frames in batch(decoded, scorer.microbatch_size):
             scored = scorer(States(np.stack([one.frame for one in frames])))
             for one, row in zip(frames, scored, strict=True):
-                number, seconds = len(rewards), "" if one.seconds is None else round(one.seconds, 6)
-                writer.writerow([number, seconds, *names[number : number + 1], *map(str, row)])
-                rewards.append((one.seconds, row))
-            file.flush()  # what was scored outlives an interruption
+                keep(one.seconds, row)
             yield from zip((one.frame for one in frames), scored, strict=True)
-            progress.update(len(frames))
 
-    try:
-        with (
-            closing(source.frames()) as decoded,
-            table.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
-            tqdm(total=source.count, unit=" frames", file=sys.stderr) as progress,
-        ):
-            scored = score_and_write()
-            if video is None:
-                deque(scored, maxlen=0)
-            else:
-                write_video(video, source.fps or PICTURES_FPS, draw_rewards(scored, labels, source.count))
-    except (KeyboardInterrupt, InputError, OSError):
-        say(f"The rewards of the first {len(rewards):,} frames are in {table}.", error=True)
-        raise
-    return rewards
+
+def _plot(path: Path, labels: Sequence[str], scored: Sequence[Scored]) -> None:
+    if len(scored) > 1:
+        plot_several(path, labels, [np.stack(one.rewards) for one in scored])
+    else:
+        known = [time for time in scored[0].times if time is not None]
+        plot_rewards(path, labels, np.stack(scored[0].rewards), known if len(known) == len(scored[0].times) else None)
+
+
+def _say(labels: Sequence[str], scored: Sequence[Scored], success: Mapping[str, NDArray[np.float64]] | None) -> None:
+    """Print the extremes and the mean of each reward, and its AUC, the highest first."""
+    every = np.concatenate([one.rewards for one in scored])
+    places = [(one, i) for one in scored for i in range(len(one.rewards))]
+    lines = []
+    for name, column in zip(labels, every.T, strict=True):
+        ends = []
+        for word, number in (("min", column.argmin()), ("max", column.argmax())):
+            one, i = places[int(number)]
+            when = "" if one.times[i] is None else f", {one.times[i]:.2f} s"
+            where = f"{one.name}, " if len(scored) > 1 else ""
+            ends.append(f"{word} {column[number]:.3f} ({where}frame {i}{when})")
+        ranked = float("nan")
+        if success is not None:
+            labelled = np.concatenate([success[one.name] for one in scored])
+            is_known = ~np.isnan(labelled)
+            ranked = auc(column[is_known], labelled[is_known] == 1)
+        shown = "" if math.isnan(ranked) else f"AUC {ranked:.3f}, "
+        lines.append((-ranked, f'"{name}": {shown}{", ".join(ends)}, mean {column.mean():.3f}'))
+    for _, line in lines if success is None else sorted(lines, key=lambda pair: pair[0]):
+        say(line)
 
 
 def as_cell(text: str) -> str:
