@@ -76,39 +76,25 @@ for _task in TASKS:
 register_hints()
 
 _LAZY = {
-    "_util.errors": ("InputError",),
-    "data.episode_log": ("EpisodeLog",),
-    "data.late": ("Late", "read_late"),
-    "data.replay": ("ReplayBuffer",),
-    "data.trajectory": ("Trajectory",),
-    "envs.vector": ("VLMRewardVectorEnv",),
-    "envs.wrapper": ("VLMReward",),
-    "learning": ("EndpointLabeler", "GroundTruthLabeler", "HumanLabeler", "PreferenceLearner"),
-    "rewards": (
-        "CLIP",
-        "CLIPReward",
-        "Demonstrations",
-        "Endpoint",
-        "Preference",
-        "Program",
-        "Progress",
-        "RewardModel",
-        "RewardSpec",
-        "SequenceHead",
-        "Success",
-        "Sum",
-        "TaskReward",
-        "load_reward",
-    ),
-    "states": ("CaptureState",),
-    "tools.fit_videos": ("fit_demonstrations",),
+    "_util.errors": "InputError",
+    "data.episode_log": "EpisodeLog",
+    "data.late": "Late read_late",
+    "data.replay": "ReplayBuffer",
+    "data.trajectory": "Trajectory",
+    "envs.vector": "VLMRewardVectorEnv",
+    "envs.wrapper": "VLMReward",
+    "learning": "EndpointLabeler GroundTruthLabeler HumanLabeler PreferenceLearner",
+    "rewards": "CLIP CLIPReward Demonstrations Endpoint Preference Program Progress RewardModel RewardSpec "
+    "SequenceHead Success Sum TaskReward load_reward",
+    "states": "CaptureState",
+    "tools.fit_videos": "fit_demonstrations",
 }
 """Public names by the module that has them."""
 
 
 def __getattr__(name: str) -> Any:
     for module, names in _LAZY.items():
-        if name in names:
+        if name in names.split():
             import importlib
 
             return getattr(importlib.import_module(f"vlmrm_gym.{module}"), name)

@@ -1,12 +1,16 @@
 """VLMVecEnv: how ends of episodes, their last observations and successes reach Stable-Baselines3."""
 
+import inspect
+
+import gymnasium as gym
 import numpy as np
 import pytest
 from counting_env import Counting
 from gymnasium.vector import SyncVectorEnv
+from stable_baselines3.common import env_util
 
 import vlmrm_gym
-from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv
+from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv, make_vec_env
 from vlmrm_gym.tools.train.environments import TaskRewardVectorEnv
 
 
@@ -100,3 +104,37 @@ def test_rewards_that_arrive_between_two_steps_are_given_out_together():
         assert (info["vlm_reward_start"], info["vlm_rewards"].tolist()) == expected
         assert envs._pop_late(0) == {}
     envs.close()
+
+
+class Long(gym.Wrapper):
+    """An environment of a user's own, without a time limit."""
+
+    def __init__(self, render_mode, gravity=9.8):
+        super().__init__(gym.make("CartPole-v1", render_mode=render_mode).unwrapped)
+        self.unwrapped.gravity = gravity
+
+
+@pytest.mark.parametrize("env_id", [Long, lambda render_mode, gravity: Long(render_mode, gravity)])
+def test_make_vec_env_takes_what_stable_baselines3s_takes(env_id):
+    """An ID, a class or a function, and the same first arguments in the same order."""
+    theirs = list(inspect.signature(env_util.make_vec_env).parameters)[:3]
+    ours = list(inspect.signature(make_vec_env).parameters)
+    assert ours[:4] == [*theirs, "env_kwargs"]
+    options = {"reward": lambda frames: frames.mean((1, 2, 3)), "episode_length": 3}
+    envs = make_vec_env(env_id, 2, 5, {"gravity": 1.5}, **options)
+    assert [env.unwrapped.gravity for env in envs.envs.unwrapped.envs] == [1.5, 1.5]
+    alone = gym.make("CartPole-v1")
+    expected = [alone.reset(seed=seed)[0] for seed in (5, 6)]
+    np.testing.assert_array_equal(envs.reset(), expected)
+    dones = [envs.step(np.array([0, 1]))[2] for _ in range(3)]
+    assert [done.all() for done in dones] == [False, False, True]
+    envs.close()
+
+
+def test_make_vec_env_gives_keyword_arguments_to_our_environments_too():
+    envs = make_vec_env("VLMRM/CartPole-v1", n_envs=1, env_kwargs={"episode_length": 2})
+    other = make_vec_env("VLMRM/CartPole-v1", num_envs=2)
+    assert (envs.num_envs, other.num_envs) == (1, 2)
+    envs.close(), other.close()
+    with pytest.raises(TypeError, match=r"`env_id` must be an ID, a class or a function. Received 3"):
+        make_vec_env(3)

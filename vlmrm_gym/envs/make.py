@@ -1,8 +1,9 @@
 """Entry points that `gym.make` and `gym.make_vec` call for the registered IDs, and environments of any other ID."""
 
 import importlib
+import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -160,7 +161,7 @@ def make_env(
 
 
 def make_vector_env(
-    id: str,
+    id: str | Callable[..., gym.Env[Any, Any]],
     num_envs: int,
     *,
     autoreset_mode: AutoresetMode | str | None = None,
@@ -168,12 +169,12 @@ def make_vector_env(
     env_kwargs: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> VectorEnv[Any, Any, Any]:
-    """A scored vector environment of any registered ID.
+    """A scored vector environment of any registered ID, or of what a class or a function makes.
 
     The arguments are those of `make_env` and `make_vector_task`; `kwargs` are of `VLMRewardVectorEnv`, and for an ID of
     this package also of its environment class.
     """
-    if (task := find_task(id)) is not None:
+    if isinstance(id, str) and (task := find_task(id)) is not None:
         task_kwargs = _task_kwargs(task, episode_length, env_kwargs)
         return gym.make_vec(task.id, num_envs, autoreset_mode=autoreset_mode, **task_kwargs, **kwargs)
     check_positive_integer("num_envs", num_envs)
@@ -182,11 +183,17 @@ def make_vector_env(
 
 
 def make_external_env(
-    id: str, episode_length: int | None = None, env_kwargs: Mapping[str, Any] | None = None
+    id: str | Callable[..., gym.Env[Any, Any]],
+    episode_length: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
 ) -> gym.Env[Any, Any]:
-    """An environment of another package's ID, with its own reward."""
+    """An environment of another package's ID, or of what a class or a function makes, with its own reward."""
     if episode_length is not None:
         check_positive_integer("episode_length", episode_length)
+    if not isinstance(id, str):
+        render = {"render_mode": "rgb_array"} if "render_mode" in inspect.signature(id).parameters else {}
+        env = id(**{**render, **(env_kwargs or {})})
+        return env if episode_length is None else TimeLimit(env, episode_length)
     return gym.make(id, render_mode="rgb_array", max_episode_steps=episode_length, **check_env_kwargs(env_kwargs or {}))
 
 

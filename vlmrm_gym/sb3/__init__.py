@@ -5,7 +5,7 @@ For example::
     from stable_baselines3 import SAC
     from vlmrm_gym.sb3 import DeferredReplayBuffer, make_vec_env
 
-    envs = make_vec_env("VLMRM/Humanoid-stand-v0", num_envs=8, num_workers=2)
+    envs = make_vec_env("VLMRM/Humanoid-stand-v0", n_envs=8, num_workers=2)
     SAC("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, learning_starts=800).learn(100_000)
 
 Off-policy algorithms (SAC, TD3, DDPG, DQN; TQC, CrossQ and QR-DQN of sb3-contrib) take `DeferredReplayBuffer`, PPO and

@@ -59,7 +59,7 @@ class PreferenceCallback(BaseCallback):
     >>> from vlmrm_gym.learning import GroundTruthLabeler
     >>> from vlmrm_gym.sb3 import DeferredReplayBuffer, PreferenceCallback, make_vec_env
     >>> reward = vlmrm_gym.Preference(prompt="pole vertically upright on top of the cart")
-    >>> envs = make_vec_env("VLMRM/CartPole-v1", num_envs=2, reward=reward, episode_length=50)
+    >>> envs = make_vec_env("VLMRM/CartPole-v1", n_envs=2, reward=reward, episode_length=50)
     >>> model = DQN("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, learning_starts=200)
     >>> callback = PreferenceCallback(GroundTruthLabeler(), every=100, pairs=20, total=40)
     >>> _ = model.learn(400, callback=callback)

@@ -4,7 +4,7 @@ import time
 import uuid
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -250,21 +250,28 @@ def _select_env(infos: dict[str, Any], i: int) -> dict[str, Any]:
     }
 
 
-def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwargs: Any) -> VLMVecEnv:
-    """Make scored environments of any registered ID that renders, for Stable-Baselines3.
+def make_vec_env(
+    env_id: str | Callable[..., gym.Env[Any, Any]],
+    n_envs: int = 1,
+    seed: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> VLMVecEnv:
+    """Make scored environments, for Stable-Baselines3, whose own `make_vec_env` has the same first arguments.
 
     Args:
-        id: Such as "VLMRM/Humanoid-kneel-v0", or "Ant-v5", which needs a `prompt` or a `reward`. "module:ID" imports
-            the module first.
-        num_envs: Number of environments.
+        env_id: A registered ID, such as "VLMRM/Humanoid-kneel-v0", or "Ant-v5", which needs a `prompt` or a `reward`
+            ("module:ID" imports the module first); or a class, or a function, that makes an environment which renders.
+        n_envs: Number of environments; Gymnasium's word for it, `num_envs`, is taken, too.
         seed: Seed of the first environment. The others have the following numbers.
+        env_kwargs: Keyword arguments of each environment.
         kwargs: Keyword arguments of `VLMRewardVectorEnv`: `prompt`, `reward`, `num_workers`, `overlap`, ...; also
-            `episode_length`, the steps after which episodes are truncated, instead of the ID's own time limit. For an
-            ID of this package the keyword arguments of its environment class, such as `textured`; for any other ID
-            `env_kwargs`, a mapping of keyword arguments of its environment.
+            `episode_length`, the steps after which episodes are truncated, instead of the environment's own time limit;
+            and, for an ID of this package, `env_kwargs` by their names, such as `textured`.
 
     Raises:
         gymnasium.error.Error: The ID is unknown.
+        TypeError: `env_id` is neither a text nor callable.
         ValueError: The seed is not an integer of at least 0, `autoreset_mode` is passed, or `VLMRewardVectorEnv`
             rejects a parameter.
     """
@@ -273,7 +280,13 @@ def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwarg
     if "autoreset_mode" in kwargs:
         rule = "`autoreset_mode` cannot be chosen: Stable-Baselines3 needs same-step."
         raise ValueError(f"{rule} Received {short_repr(kwargs['autoreset_mode'])}. Leave it out.")
-    task, envs = find_task(id), make_vector_env(id, num_envs, autoreset_mode="SameStep", **kwargs)
+    if not isinstance(env_id, str) and not callable(env_id):
+        raise TypeError(f"`env_id` must be an ID, a class or a function. Received {short_repr(env_id)}.")
+    n_envs = kwargs.pop("num_envs", n_envs)
+    task = find_task(env_id) if isinstance(env_id, str) else None
+    if task is not None:
+        kwargs, env_kwargs = {**(env_kwargs or {}), **kwargs}, None
+    envs = make_vector_env(env_id, n_envs, autoreset_mode="SameStep", env_kwargs=env_kwargs, **kwargs)
     with close_on_error([envs]):
         threshold = None if task is None else task.success_threshold
         vec_env = VLMVecEnv(envs) if threshold is None else VLMVecEnv(envs, success_threshold=threshold)
