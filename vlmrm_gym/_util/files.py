@@ -1,6 +1,7 @@
 """Files that are written whole or not at all, and folders of output."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -52,8 +53,11 @@ def check_space(folder: Path, size: int) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush a file or folder to the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Flush a file or folder to the disk; on Windows, which opens no folder, a file."""
+    is_folder = path.is_dir()
+    if is_folder and sys.platform == "win32":
+        return
+    handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)  # Windows flushes what may be written
     try:
         os.fsync(handle)
     finally:

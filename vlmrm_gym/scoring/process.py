@@ -107,9 +107,8 @@ class ProcessChannel:
 
     def log_tail(self) -> str:
         """Read the end of its standard error."""
-        size = os.fstat(self._log.fileno()).st_size
-        tail = os.pread(self._log.fileno(), LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
-        return tail.decode(errors="replace").strip()
+        self._log.seek(max(0, os.fstat(self._log.fileno()).st_size - LOG_TAIL_BYTES))
+        return self._log.read().decode(errors="replace").strip()  # to the end, where the process writes on
 
     def kill(self) -> None:
         """Kill the process."""
