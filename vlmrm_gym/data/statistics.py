@@ -189,6 +189,12 @@ class EpisodeStatistics(VectorWrapper):
         infos = {**step.infos, **_as_infos("episode", ended), **_as_infos("scored_episode", scored)}
         return step.observations, step.rewards, step.terminations, step.truncations, infos
 
+    def flush(self) -> dict[str, Any]:
+        """See `VLMRewardVectorEnv.flush`."""
+        infos: dict[str, Any] = self.env.flush()  # pyright: ignore[reportAttributeAccessIssue]
+        self._receive(infos)
+        return infos
+
     def _receive(self, infos: Mapping[str, Any]) -> None:
         for late in read_late(infos):
             self._books.receive(late)
