@@ -25,6 +25,7 @@ ALLOWED = {
     "envs": LEAVES | {"tasks", "states", "rewards", "data", "scoring"},
     "learning": LEAVES | {"tasks", "states", "rewards", "data"},
     "sb3": LEAVES | {"tasks", "states", "rewards", "data", "scoring", "envs", "learning"},
+    "torchrl": LEAVES | {"states", "rewards", "data", "scoring", "envs"},
     "tools": LEAVES | {"tasks", "states", "rewards", "data", "scoring", "envs", "learning", "sb3"},
     "__main__": {"tools"},
     "bundled_model": LEAVES | {"tasks", "states", "rewards", "data", "tools"},
@@ -32,7 +33,7 @@ ALLOWED = {
 }
 """By room, bottom up: the rooms whose files its files may import. A room is a file or a folder of `vlmrm_gym`."""
 
-BOUNDS = {"lines of a file": 320, "lines": 29_500, "files": 184, "entries at the top": 16, "floors": 8}
+BOUNDS = {"lines of a file": 320, "lines": 29_850, "files": 185, "entries at the top": 16, "floors": 8}
 """What the library has, at most."""
 
 Graph = dict[str, set[str]]

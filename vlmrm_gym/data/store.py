@@ -193,17 +193,7 @@ class TransitionStore:
         """Make all rewards with this head, also those that arrive. Raises as `ReplayBuffer.relabel`."""
         if self.expected is False or (len(self) and not self.has_features):
             raise _no_features()
-        check_head(head, self.fingerprint)
-        version = None
-        if isinstance(head, CurrentHead):
-            if head.head is None:
-                raise RuntimeError("`head` must have a first version: call head.replace(...) before. It has none yet.")
-            head, version = head.head, head.version
-        if isinstance(head, SequenceHead):
-            raise TypeError(
-                "`head` must look at one state: a buffer has no whole episodes, of which a SequenceHead makes rewards. "
-                f"Received {short_repr(head)}."
-            )
+        head, version = head_of_states(head, self.fingerprint)
         if len(self):
             used, name = slice(len(self)), "" if version is None else f"version {version}"
             rewards = apply_head(head, self.columns["features"][used], name, "this buffer")
@@ -264,6 +254,28 @@ class TransitionStore:
             if count != rows:
                 raise ValueError(f"`state` must have {rows} rows of {name}. Received {count}.")
         self.num_stored = num_stored
+
+
+def head_of_states(head: Head, fingerprint: str) -> tuple[Head, int | None]:
+    """Return a head that makes rewards of the features of single states, and its version, if it has one.
+
+    Raises:
+        RuntimeError: It is a `CurrentHead` without a first version.
+        TypeError: It is none, or looks at sequences.
+        ValueError: It is of other features.
+    """
+    check_head(head, fingerprint)
+    version = None
+    if isinstance(head, CurrentHead):
+        if head.head is None:
+            raise RuntimeError("`head` must have a first version: call head.replace(...) before. It has none yet.")
+        head, version = head.head, head.version
+    if isinstance(head, SequenceHead):
+        raise TypeError(
+            "`head` must look at one state: a buffer has no whole episodes, of which a SequenceHead makes rewards. "
+            f"Received {short_repr(head)}."
+        )
+    return head, version
 
 
 def find_featured(envs: Any) -> Any:

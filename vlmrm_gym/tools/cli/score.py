@@ -84,7 +84,7 @@ def score(path: str | Path | Sequence[str | Path], **settings: Any) -> Path:
     return _score(Score(tuple(map(Path, paths)), **settings))
 
 
-class Scored(NamedTuple):
+class ScoredVideo(NamedTuple):
     """The rewards of one video."""
 
     name: str
@@ -152,10 +152,10 @@ def _find_out(command: Score) -> Path:
 
 def _score_all(
     sources: Mapping[str, Source], scorer: SeveralRewards, labels: Sequence[str], table: Path, video: Path | None
-) -> list[Scored]:
+) -> list[ScoredVideo]:
     """Score videos, and write the table as they are scored; and the drawn video of a single one."""
     several, pictures = len(sources) > 1, any(isinstance(source, Pictures) for source in sources.values())
-    done: list[Scored] = []
+    done: list[ScoredVideo] = []
     with (
         table.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
         tqdm(total=sum(one.count for one in sources.values()), unit=" frames", file=sys.stderr) as progress,
@@ -165,7 +165,7 @@ def _score_all(
             [*["video"] * several, "frame", "seconds", *(["file"] if pictures else []), *map(as_cell, labels)]
         )
 
-        def write(one: Scored, source: Source, seconds: float | None, row: NDArray[np.float32]) -> None:
+        def write(one: ScoredVideo, source: Source, seconds: float | None, row: NDArray[np.float32]) -> None:
             number = len(one.rewards)
             files = [as_cell(source.paths[number].name) if isinstance(source, Pictures) else ""] if pictures else []
             shown = "" if seconds is None else round(seconds, 6)
@@ -178,7 +178,7 @@ def _score_all(
 
         try:
             for name, source in sources.items():
-                done.append(Scored(name, [], []))
+                done.append(ScoredVideo(name, [], []))
                 frames = _score_frames(source, scorer, partial(write, done[-1], source))
                 if video is None:
                     deque(frames, maxlen=0)
@@ -203,7 +203,7 @@ def _score_frames(
             yield from zip((one.frame for one in frames), scored, strict=True)
 
 
-def _plot(path: Path, labels: Sequence[str], scored: Sequence[Scored]) -> None:
+def _plot(path: Path, labels: Sequence[str], scored: Sequence[ScoredVideo]) -> None:
     if len(scored) > 1:
         plot_several(path, labels, [np.stack(one.rewards) for one in scored])
     else:
@@ -211,7 +211,9 @@ def _plot(path: Path, labels: Sequence[str], scored: Sequence[Scored]) -> None:
         plot_rewards(path, labels, np.stack(scored[0].rewards), known if len(known) == len(scored[0].times) else None)
 
 
-def _say(labels: Sequence[str], scored: Sequence[Scored], success: Mapping[str, NDArray[np.float64]] | None) -> None:
+def _say(
+    labels: Sequence[str], scored: Sequence[ScoredVideo], success: Mapping[str, NDArray[np.float64]] | None
+) -> None:
     """Print the extremes and the mean of each reward, and its AUC, the highest first."""
     every = np.concatenate([one.rewards for one in scored])
     places = [(one, i) for one in scored for i in range(len(one.rewards))]
