@@ -144,7 +144,12 @@ def test_stored_rewards_and_those_that_arrive_are_made_anew_by_another_head(lear
     if learned:
         assert buffer.num_arrived == 0
     env.envs.head.replace(times(3))
+    if not learned:  # rewards of two heads
+        buffer.extend(env.rollout(20, policy, break_when_any_done=False))
+        with pytest.raises(RuntimeError, match=r"are not all of the newest head. Call `relabel"):
+            buffer.sample()
     buffer.relabel(env.envs.head)
+    buffer.sample()
     check(3)
     buffer.extend(env.rollout(20, policy, break_when_any_done=False))
     check(3)
