@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.files import atomic_write, atomic_write_text
-from vlmrm_gym._util.untrusted import read_file, read_json
+from vlmrm_gym._util.untrusted import MAX_JSON, read_file, read_json, read_text
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards.clip import TASK_GOALS
 from vlmrm_gym.rewards.endpoint.settings import SAMPLING
+from vlmrm_gym.rewards.hub import FILE, PREFIX, download
 from vlmrm_gym.rewards.pictures import Picture
 
 
@@ -92,8 +93,6 @@ MAX_HEAD = 2**28
 """Size of the file of a head, at most."""
 HEAD = "head.safetensors"
 """The head of a reward, in the folder that it was saved to."""
-FILE = "reward.json"
-"""The mapping form of a reward, in the folder that it was saved to."""
 
 
 def head_file(path: str | Path) -> Path:
@@ -103,16 +102,17 @@ def head_file(path: str | Path) -> Path:
 
 
 def is_saved(reward: str) -> bool:
-    """Tell whether a text is the path of a saved reward: a JSON file, or a folder."""
-    return reward.endswith((".json", "/", os.sep)) or os.path.isdir(reward)
+    """Tell whether a text is the path of a saved reward, a JSON file or a folder, or its name on the hub."""
+    return reward.startswith(PREFIX) or reward.endswith((".json", "/", os.sep)) or os.path.isdir(reward)
 
 
-def read_saved(path: Path, *, trust_code: bool = False) -> Mapping[str, Any]:
-    """Read the mapping form of a reward, see `to_mapping`, from a JSON file, or from `FILE` in a folder.
+def read_saved(path: str | Path, *, trust_code: bool = False) -> Mapping[str, Any]:
+    """Read the mapping form of a reward, see `to_mapping`, from a JSON file, from `FILE` in a folder, or from the hub.
 
     The files that it names, pictures and heads, are relative to its folder. Raises an InputError if the file cannot be
     read; or names code or a server, and is not trusted.
     """
+    path = download(str(path)) if str(path).startswith(PREFIX) else Path(path)
     path = path / FILE if path.is_dir() else path
     try:
         values = read_json(path)
@@ -142,4 +142,14 @@ def write_saved(values: Mapping[str, Any], folder: Path) -> None:
             atomic_write(path, lambda unfinished: unfinished.write_bytes(content))
         return path.name
 
-    atomic_write_text(folder / FILE, json.dumps(map_files(values, keep, FILES), indent=2))
+    atomic_write_text(folder / FILE, json.dumps(map_files(_with_sources(values), keep, FILES), indent=2))
+
+
+def _with_sources(values: Any) -> Any:
+    """The mapping form of a reward in which programs are there themselves, in place of their files."""
+    if isinstance(values, Mapping):
+        own = {name: _with_sources(value) for name, value in values.items()}
+        if own.get("kind") == "program" and own.get("path"):
+            own |= {"source": read_text(own["path"], MAX_JSON), "path": None}
+        return own
+    return [_with_sources(one) for one in values] if isinstance(values, list | tuple) else values

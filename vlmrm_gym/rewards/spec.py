@@ -1,12 +1,14 @@
 """`RewardSpec`, the base class of specifications: rewards as values. Imports no torch."""
 
 import importlib
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from vlmrm_gym._util.validation import is_number
+from vlmrm_gym.rewards.hub import PREFIX, upload
 from vlmrm_gym.rewards.model import RewardModel
 
 
@@ -87,6 +89,22 @@ class RewardSpec:
         Raises what `to_mapping` does.
         """
         importlib.import_module("vlmrm_gym.rewards.specification").save_reward(self, folder)  # it imports this file
+
+    def push_to_hub(self, repo: str, *, private: bool = False) -> str:
+        """Upload it to Hugging Face's hub as "organisation/name"; `vlmrm-gym push` puts figures on its card, too.
+
+        Returns "hf-hub:organisation/name@commit", which is a `reward` wherever one is asked for. Raises an InputError
+        if the hub refuses it.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(folder)
+            return upload(Path(folder), repo, private=private)
+
+    @staticmethod
+    def from_hub(name: str) -> "RewardSpec":
+        """Load a reward from the hub: "organisation/name", or "organisation/name@commit"."""
+        name = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
+        return importlib.import_module("vlmrm_gym.rewards.specification").load_reward(name)  # it imports this file
 
     def build(self, device: str = "auto") -> RewardModel:
         """Load the reward model on a device. A kind of a user's own may return any callable."""

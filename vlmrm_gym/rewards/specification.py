@@ -45,11 +45,11 @@ Files may name all of which `names_code` is False without --trust-code: no other
 
 
 def load_reward(path: str | Path, *, trust_code: bool = False) -> RewardSpec:
-    """Load a reward that `RewardSpec.save` wrote: the folder, or any JSON file of a specification.
+    """Load a reward that `RewardSpec.save` wrote: the folder, any JSON file of a specification, or a name on the hub.
 
     Raises an InputError if it cannot be read; or names code or a server, and is not trusted.
     """
-    return from_mapping(read_saved(Path(path), trust_code=trust_code))
+    return from_mapping(read_saved(path, trust_code=trust_code))
 
 
 def save_reward(reward: RewardSpec, folder: str | Path) -> None:
@@ -82,7 +82,7 @@ def resolve_reward(
         raise TypeError(f"`reward` and `{given[0]}` cannot both be passed: `{given[0]}` is short for a field of CLIP.")
     kwargs = dict(reward_kwargs or {})
     if isinstance(reward, str) and is_saved(reward):
-        reward = read_saved(Path(reward))
+        reward = read_saved(reward)
     if isinstance(reward, str):
         if ":" not in reward and (near := difflib.get_close_matches(reward, KINDS, 1)):
             raise ValueError(

@@ -22,6 +22,7 @@ COMMANDS = {
     "dataset": "record rollouts with their rewards, as a Minari dataset",
     "label": "ask a labeler which of two segments of a dataset is closer to the goal",
     "fit": "make a reward of a labeler's answers",
+    "push": "upload a saved reward to Hugging Face's hub",
     "program": "verify a program before it is a reward",
     "tasks": "list the registered IDs and their prompts, with pictures",
 }

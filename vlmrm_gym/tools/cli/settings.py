@@ -106,7 +106,7 @@ class RewardFlags(DeviceOption, CLIPFields):
         if isinstance(reward, str) and reward in specification.KINDS and isinstance(kwargs or {}, Mapping):
             reward, kwargs = {"kind": reward, **(kwargs or {})}, None
         elif isinstance(reward, str) and is_saved(reward):
-            reward = read_saved(Path(reward), trust_code=self.trust_code)
+            reward = read_saved(reward, trust_code=self.trust_code)
         return resolve_reward(reward, kwargs, self.prompt or None, options)
 
     def _prompts(self, task: Task | None) -> dict[str, RewardSpec]:

@@ -167,7 +167,7 @@ def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
     reward, default = values["reward"], as_values(Config())["reward"]
     if not is_saved(reward["name"]):
         return values
-    specification = read_saved(Path(reward["name"]), trust_code=True)  # `find_named_code` sees what it says
+    specification = read_saved(reward["name"], trust_code=True)  # `find_named_code` sees what it says
     given = [name for name in (*CLIPFields.__dataclass_fields__, "kwargs") if reward.get(name) != default.get(name)]
     if given:
         rule = f"cannot be passed beside the file of a reward, {reward['name']}. Change the file."
