@@ -171,7 +171,7 @@ def main(args: Args) -> Path:
     obs, actions = torch.zeros(*shape, size), torch.zeros(*shape, num_actions)
     logprobs, values, next_values, dones = (torch.zeros(shape) for _ in range(4))
     returns_so_far, return_stats = np.zeros(args.num_envs), [1e-4, 0.0, 1.0]
-    noise = torch.zeros(args.num_envs, num_actions)
+    noise, v_loss, pg_loss = torch.zeros(args.num_envs, num_actions), torch.zeros(()), torch.zeros(())
     best_return, batch_size = -math.inf, args.num_steps * args.num_envs
     num_iterations = max(1, args.total_timesteps // batch_size)
 

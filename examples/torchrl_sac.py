@@ -12,6 +12,7 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -22,6 +23,7 @@ from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from tensordict.nn.distributions import NormalParamExtractor
 from torch import nn
 from torchrl.collectors import Collector
+from torchrl.data.tensor_specs import ContinuousBox
 from torchrl.envs import DoubleToFloat, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import MLP, ProbabilisticActor, TanhNormal, ValueOperator
@@ -79,10 +81,9 @@ class Args:
 class Explore(TensorDictModuleBase):
     """Random actions, each held for some steps, until learning starts; then the policy."""
 
-    in_keys, out_keys = ("observation",), ("action",)
-
     def __init__(self, policy: TensorDictModuleBase, env: TransformedEnv, args: Args) -> None:
         super().__init__()
+        self.in_keys, self.out_keys = ["observation"], ["action"]
         self.policy, self.action_spec, self.args, self.steps = policy, env.action_spec, args, 0
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -96,7 +97,8 @@ class Explore(TensorDictModuleBase):
 
 def make_networks(env: TransformedEnv, args: Args) -> tuple[ProbabilisticActor, ValueOperator]:
     """The policy, and a value of observations and actions."""
-    size = env.action_spec.shape[-1]
+    size, bounds = env.action_spec.shape[-1], env.action_spec.space
+    assert isinstance(bounds, ContinuousBox), "only continuous action space is supported"
     options = {"num_cells": [args.hidden] * 2, "activation_class": nn.ReLU}
     network = nn.Sequential(MLP(out_features=2 * size, **options), NormalParamExtractor())
     actor = ProbabilisticActor(
@@ -104,7 +106,7 @@ def make_networks(env: TransformedEnv, args: Args) -> tuple[ProbabilisticActor, 
         spec=env.action_spec,
         in_keys=["loc", "scale"],
         distribution_class=TanhNormal,
-        distribution_kwargs={"low": env.action_spec.space.low[0], "high": env.action_spec.space.high[0]},
+        distribution_kwargs={"low": bounds.low[0], "high": bounds.high[0]},
         return_log_prob=True,
         default_interaction_type=ExplorationType.RANDOM,
     )
@@ -120,9 +122,14 @@ def greedy(actor: ProbabilisticActor, observations: np.ndarray) -> np.ndarray:
         return actor(torch.as_tensor(observations, dtype=torch.float32))[2].numpy()
 
 
-def make_evaluation_envs(args: Args, num_envs: int) -> gym.vector.VectorEnv:
+def reward_options(args: Args) -> dict[str, Any]:
+    """The keywords of the environments that say which reward."""
     given = {"prompt": args.prompt, "model": args.model}
-    return make_vector_env(args.env_id, num_envs, **{name: one for name, one in given.items() if one is not None})
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def make_evaluation_envs(args: Args, num_envs: int) -> gym.vector.VectorEnv:
+    return make_vector_env(args.env_id, num_envs, **reward_options(args))
 
 
 def main(args: Args) -> Path:
@@ -131,15 +138,8 @@ def main(args: Args) -> Path:
     torch.manual_seed(args.seed)
     folder = args.runs_folder / f"{args.env_id.replace('/', '_')}__torchrl_sac__{args.seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    given = {"prompt": args.prompt, "model": args.model}
-    env = make_env(
-        args.env_id,
-        args.num_envs,
-        seed=args.seed,
-        overlap=True,
-        **{name: one for name, one in given.items() if one is not None},
-    )
-    env = TransformedEnv(env, DoubleToFloat())
+    made = make_env(args.env_id, args.num_envs, seed=args.seed, overlap=True, **reward_options(args))
+    env = TransformedEnv(made, DoubleToFloat())
     actor, value = make_networks(env, args)
     loss_module = SACLoss(actor, value, num_qvalue_nets=2)
     loss_module.make_value_estimator(gamma=args.gamma)

@@ -136,7 +136,7 @@ class LateReplayBuffer(TensorDictReplayBuffer):
             self.is_settled &= not is_other.any()
             if self._head is not None:
                 rewards = apply_head(self._head, features, of=f"environment {late.env}") + task_rewards
-            patch = {
+            patch |= {
                 "vlm_features": torch.from_numpy(features.copy()),
                 "vlm_task_reward": torch.from_numpy(task_rewards.copy()),
             }
@@ -160,7 +160,8 @@ class LateReplayBuffer(TensorDictReplayBuffer):
         self._version, self.is_settled = version, True
         if not len(self):
             return
-        stored = self._storage.get(torch.arange(len(self)))
+        storage: Any = self._storage
+        stored = storage.get(torch.arange(len(self)))
         slots = (stored["vlm_version"] >= 0).nonzero().squeeze(1)
         if len(slots):
             own = stored[slots]

@@ -61,12 +61,12 @@ class VLMRewardEnv(EnvBase):
         space, count = envs.single_observation_space, envs.num_envs
         self._is_dict = isinstance(space, spaces.Dict)
         own = dict(space.spaces) if isinstance(space, spaces.Dict) else {"observation": space}
-        infos = {name: Unbounded((count, 1), dtype=dtype) for name, dtype in INFOS.items()}
+        infos = {name: Unbounded(torch.Size([count, 1]), dtype=dtype) for name, dtype in INFOS.items()}
         observed = {name: _as_spec(one, count) for name, one in own.items()}
         self.observation_spec = Composite({**observed, **infos}, shape=self.batch_size)
         self.action_spec = _as_spec(envs.single_action_space, count)
-        self.reward_spec = Unbounded((count, 1), dtype=torch.float32)
-        flag = Binary(1, shape=(count, 1), dtype=torch.bool)
+        self.reward_spec = Unbounded(torch.Size([count, 1]), dtype=torch.float32)
+        flag = Binary(1, shape=torch.Size([count, 1]), dtype=torch.bool)
         self.full_done_spec = Composite({name: flag.clone() for name in ENDS}, shape=self.batch_size)
 
     def take_late(self) -> list[Late]:
@@ -125,13 +125,13 @@ class VLMRewardEnv(EnvBase):
 def _as_spec(space: gym.Space[Any], count: int) -> Any:
     """Make the spec of so many elements of a space."""
     if isinstance(space, spaces.Box):
-        shape, dtype = (count, *space.shape), torch.as_tensor(np.empty(0, space.dtype)).dtype
+        shape, dtype = torch.Size([count, *space.shape]), torch.as_tensor(np.empty(0, space.dtype)).dtype
         if not space.is_bounded():
             return Unbounded(shape, dtype=dtype)
         low, high = (torch.as_tensor(np.broadcast_to(bound, shape).copy()) for bound in (space.low, space.high))
         return Bounded(low, high, shape, dtype=dtype)
     if isinstance(space, spaces.Discrete) and space.start == 0:
-        return Categorical(int(space.n), shape=(count,), dtype=torch.int64)
+        return Categorical(int(space.n), shape=torch.Size([count]), dtype=torch.int64)
     rule = "`envs` must have boxes and discrete spaces that begin at 0, or a flat Dict of such as observations"
     raise ValueError(f"{rule}. Received {space}. Wrap them.")
 
