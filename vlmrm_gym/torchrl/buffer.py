@@ -156,22 +156,17 @@ class LateReplayBuffer(TensorDictReplayBuffer):
         """
         if self._featured is None:
             raise RuntimeError("`relabel` needs features. Make the environments with return_features=True.")
-        self._head, version = head_of_states(head, self._featured.head.fingerprint)
-        self._version, self.is_settled = version, True
-        if not len(self):
-            return
-        storage: Any = self._storage
-        stored = storage.get(torch.arange(len(self)))
-        slots = (stored["vlm_version"] >= 0).nonzero().squeeze(1)
-        if len(slots):
-            own = stored[slots]
-            rewards = (
-                apply_head(self._head, own["vlm_features"].numpy(), of="this buffer") + own["vlm_task_reward"].numpy()
-            )
+        new, version = head_of_states(head, self._featured.head.fingerprint)
+        if len(self):
+            storage: Any = self._storage
+            stored = storage.get(torch.arange(len(self)))
+            slots = (stored["vlm_version"] >= 0).nonzero().squeeze(1)
+            own, generations = stored[slots], self._writer.generations_of(slots)
+            rewards = apply_head(new, own["vlm_features"].numpy(), of="this buffer") + own["vlm_task_reward"].numpy()
             patch = TensorDict({("next", "reward"): torch.from_numpy(rewards)[:, None]}, [len(slots)])
-            options: Any = {} if version is None else {"version_key": "vlm_version", "version": version}
-            self.update_if_present(index=slots, generation=self._writer.generations_of(slots), patch=patch, **options)
+            self.update_if_present(index=slots, generation=generations, patch=patch)
             self._rows.mark(slots, True)
+        self._head, self._version, self.is_settled = new, version, True
 
 
 def _find_env(env: Any) -> VLMRewardEnv:
