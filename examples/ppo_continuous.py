@@ -121,13 +121,9 @@ class Agent(nn.Module):
 
     def update_statistics(self, observations: torch.Tensor) -> None:
         """Merge the mean and the variance of new observations, (B, D), with those so far."""
-        count, mean, var = len(observations), observations.mean(0), observations.var(0, correction=0)
-        total = self.count + count
-        delta = mean - self.mean
-        merged = self.var * self.count + var * count + delta.square() * self.count * count / total
-        self.mean += delta * count / total
-        self.var.copy_(merged / total)
-        self.count.copy_(total)
+        merged = merge([self.count, self.mean, self.var], observations)
+        for own, new in zip((self.count, self.mean, self.var), merged, strict=True):
+            own.copy_(new)
 
     def normalize(self, observations: torch.Tensor) -> torch.Tensor:
         return ((observations - self.mean) / (self.var + 1e-8).sqrt()).clamp(-10, 10)
@@ -283,11 +279,11 @@ def keep(rewards: np.ndarray, first_step: np.ndarray, infos: Any) -> None:  # vl
         rewards[start : start + len(late.rewards), late.env] = late.rewards
 
 
-def merge(stats: list[float], values: np.ndarray) -> list[float]:
-    """The count, mean and variance of numbers, with new ones."""
-    (count, mean, var), new = stats, len(values)
-    total, delta = count + new, float(values.mean()) - mean
-    merged = var * count + float(values.var()) * new + delta**2 * count * new / total
+def merge(stats: Any, values: Any) -> list[Any]:
+    """The count, mean and variance of numbers, with new ones, (B, ...): of arrays, or of tensors."""
+    (count, mean, var), new, own = stats, len(values), values.mean(0)
+    total, delta = count + new, own - mean
+    merged = var * count + ((values - own) ** 2).sum(0) + delta**2 * count * new / total
     return [total, mean + delta * new / total, merged / total]
 
 

@@ -63,6 +63,12 @@ def check_fraction(parameter: str, value: object) -> None:
         raise ValueError(f"`{parameter}` must be a number from 0 to 1. Received {short_repr(value)}.")
 
 
+def check_not_negative(parameter: str, value: object) -> None:
+    """Raise ValueError unless the value is a finite number of at least 0."""
+    if not is_number(value) or not 0 <= value < float("inf"):  # pyright: ignore[reportOperatorIssue]
+        raise ValueError(f"`{parameter}` must be a finite number of at least 0. Received {value!r}.")
+
+
 def is_finite(value: object) -> bool:
     """Tell whether a value is a real number that float64 can hold, and not infinite or a NaN."""
     try:

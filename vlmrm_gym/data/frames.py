@@ -163,9 +163,9 @@ def open_frames(path: Path, fps: float | None = None) -> Video | Pictures:
     """
     with reading(path):
         if path.is_dir():
-            paths = sorted((file for file in path.iterdir() if _is_picture(file)), key=_natural)
+            paths = sorted((file for file in path.iterdir() if is_picture(file)), key=_natural)
         elif path.exists():
-            paths = [path] if _is_picture(path) else None
+            paths = [path] if is_picture(path) else None
         else:
             raise InputError(f"There is no file or folder {path}. Pass a video, or a folder of pictures.")
     if paths == []:
@@ -187,7 +187,8 @@ def batch(frames: Iterator[TimedFrame], size: int, max_bytes: int = 2**28) -> It
             yield group
 
 
-def _is_picture(path: Path) -> bool:
+def is_picture(path: Path) -> bool:
+    """Tell whether a path is the file of a picture, by its suffix; hidden files are none."""
     return path.suffix.lower() in PICTURES and not path.name.startswith(".") and path.is_file()
 
 

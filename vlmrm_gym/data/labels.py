@@ -130,6 +130,14 @@ def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Tr
     )
 
 
+def _open_table(path: Path, columns: Sequence[str]) -> "csv.DictReader[str]":
+    """Open a CSV file. An InputError if it lacks one of these columns."""
+    table = csv.DictReader(io.StringIO(read_text(path, _MAX_LABELS), newline=""))
+    if not set(columns) <= (names := set(table.fieldnames or ())):
+        raise InputError(f"{path} must have the columns {', '.join(columns)}. Received {short_repr(sorted(names))}.")
+    return table
+
+
 def read_video_labels(path: Path, sources: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
     """Read which frames of videos are successes.
 
@@ -148,9 +156,7 @@ def read_video_labels(path: Path, sources: Mapping[str, Any]) -> dict[str, NDArr
     labels = {name: np.full(one.count, np.nan) for name, one in sources.items()}
     meant = {alias: name for name in labels for alias in (Path(name).stem, Path(name).name, name)}
     with reading(path, csv.Error):
-        table = csv.DictReader(io.StringIO(read_text(path, _MAX_LABELS), newline=""))
-        if not {"video", "success"} <= (names := set(table.fieldnames or ())):
-            raise InputError(f"{path} must have the columns video, success. Received {short_repr(sorted(names))}.")
+        table = _open_table(path, ("video", "success"))
         for row in table:
             video, frame, success = ((row.get(name) or "").strip() for name in ("video", "frame", "success"))
             own = labels.get(meant.get(video, ""), np.empty(0))
@@ -186,9 +192,7 @@ def read_labels(path: Path, rollouts: Sequence[Trajectory]) -> list[NDArray[np.b
     labels = {(i, step): "" for i, rollout in enumerate(rollouts) for step in range(len(rollout))}
     lines: dict[tuple[int, int], int] = {}
     with reading(path, csv.Error):
-        table = csv.DictReader(io.StringIO(read_text(path, _MAX_LABELS), newline=""))
-        if not set(LABELS) <= (names := set(table.fieldnames or ())):
-            raise InputError(f"{path} must have the columns {', '.join(LABELS)}. Received {short_repr(sorted(names))}.")
+        table = _open_table(path, LABELS)
         for row in table:
             words = [(row[name] or "").strip().lower() for name in LABELS]
             episode, step = (int(word) if _NUMBER.fullmatch(word) else -1 for word in words[:2])

@@ -18,10 +18,14 @@ def auc(reward: ArrayLike, success: ArrayLike) -> float:
         ValueError: Lengths differ, a reward is not finite, or `success` is constant.
     """
     rewards, successes = check_labelled(reward, success, both=True)
-    _, rank, count = np.unique(rewards, return_inverse=True, return_counts=True)
-    mean_rank = np.cumsum(count) - (count - 1) / 2  # of tied rewards, from 1
     positives, negatives = successes.sum(), (~successes).sum()
-    return float((mean_rank[rank][successes].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+    return float((mean_ranks(rewards)[successes].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def mean_ranks(values: np.ndarray) -> np.ndarray:
+    """Rank numbers (N,) from 1, float64 (N,); ties get their mean rank."""
+    _, rank, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[rank]
 
 
 def epic_distance(reward: ArrayLike, success: ArrayLike) -> float:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.untrusted import reading
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.data.frames import PICTURES, Pictures, TimedFrame, Video, open_frames
+from vlmrm_gym.data.frames import Pictures, TimedFrame, Video, is_picture, open_frames
 from vlmrm_gym.data.labels import check_data
 
 SUFFIXES = (".mp4", ".gif", ".webm", ".mov", ".mkv", ".avi", ".m4v", ".mpg", ".mpeg")
@@ -107,14 +107,14 @@ def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
     found, skipped = [], []
     with reading(path):
         inside = sorted(path.iterdir())
-    if any(_is_picture(one) for one in inside):
+    if any(is_picture(one) for one in inside):
         found.append(Recording(str(path), open_frames(path)))
-        inside = [one for one in inside if not _is_picture(one)]
+        inside = [one for one in inside if not is_picture(one)]
     for one in inside:
         if one.name.startswith("."):
             continue
         is_video = one.suffix.lower() in SUFFIXES and one.is_file()
-        is_folder = one.is_dir() and (_minari_data(one) is not None or any(map(_is_picture, one.iterdir())))
+        is_folder = one.is_dir() and (_minari_data(one) is not None or any(map(is_picture, one.iterdir())))
         if is_video or is_folder:
             found += find_recordings(one)[0]
         else:
@@ -128,11 +128,7 @@ def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
 
 def has_recordings(path: Path) -> bool:
     """Tell whether a path is a folder of recordings: it is a folder, and no folder of pictures."""
-    return path.is_dir() and not any(map(_is_picture, path.iterdir())) and any(path.iterdir())
-
-
-def _is_picture(path: Path) -> bool:
-    return path.suffix.lower() in PICTURES and path.is_file()
+    return path.is_dir() and not any(map(is_picture, path.iterdir())) and any(path.iterdir())
 
 
 def _minari_data(folder: Path) -> Path | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from vlmrm_gym._util.validation import check_fraction, check_positive_integer, is_number
+from vlmrm_gym._util.validation import check_fraction, check_not_negative, check_positive_integer
 from vlmrm_gym.rewards.distance import BINS, DistanceNetwork
 from vlmrm_gym.rewards.frame_cnn import SIZE
 
@@ -44,9 +44,7 @@ class VideoFitOptions:
         for name in ("steps", "every", "patience"):
             check_positive_integer(name, getattr(self, name))
         for name in ("learning_rate", "weight_decay"):
-            value = getattr(self, name)
-            if not is_number(value) or not 0 <= value < float("inf"):
-                raise ValueError(f"`{name}` must be a finite number of at least 0. Received {value!r}.")
+            check_not_negative(name, getattr(self, name))
         check_fraction("held_out", self.held_out)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vlmrm_gym.data.metrics import mean_ranks
 from vlmrm_gym.rewards.distance import DistanceNetwork
 
 MIN_ORDER, MAX_BACKWARDS, MAX_CUT, MAX_RANDOM = 0.8, -0.5, 0.75, 0.5
@@ -68,10 +69,7 @@ class VideoMeasures:
 
 def rank_correlation(first: NDArray[Any], second: NDArray[Any]) -> float:
     """Spearman's rank correlation of N numbers with N others; ties get their mean rank. NaN for a constant."""
-    ranks = []
-    for values in (first, second):
-        _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[inverse])
+    ranks = [mean_ranks(values) for values in (first, second)]
     if any(np.ptp(rank) == 0 for rank in ranks):
         return float("nan")
     return float(np.corrcoef(*ranks)[0, 1])

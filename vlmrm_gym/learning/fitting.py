@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
-from vlmrm_gym._util.validation import check_fraction, check_positive_integer, is_number
+from vlmrm_gym._util.validation import check_fraction, check_not_negative, check_positive_integer
 from vlmrm_gym.learning.answers import Record
 from vlmrm_gym.learning.pairs import Pair, agreement, grade_differences
 from vlmrm_gym.rewards.learned import Preference
@@ -46,9 +46,7 @@ class FitOptions:
         for name in ("epochs", "batch_size", "newest_held_out", "min_answers"):
             check_positive_integer(name, getattr(self, name))
         for name in ("learning_rate", "l2"):
-            value = getattr(self, name)
-            if not is_number(value) or not 0 <= value < np.inf:
-                raise ValueError(f"`{name}` must be a finite number of at least 0. Received {value!r}.")
+            check_not_negative(name, getattr(self, name))
         check_fraction("held_out", self.held_out)
         if self.held_out in (0, 1):
             raise ValueError(f"`held_out` must be between 0 and 1. Received {self.held_out!r}.")

@@ -11,7 +11,15 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled
 
 from vlmrm_gym._util.errors import say
-from vlmrm_gym._util.validation import UNAFFECTED, answer_key, check_fraction, check_integer, check_size, is_number
+from vlmrm_gym._util.validation import (
+    UNAFFECTED,
+    answer_key,
+    check_fraction,
+    check_integer,
+    check_not_negative,
+    check_size,
+    is_number,
+)
 from vlmrm_gym.learning.pairs import Answer, Pair
 from vlmrm_gym.learning.pictures import encode_clip
 from vlmrm_gym.rewards.own import find_callable
@@ -98,9 +106,7 @@ class GroundTruthLabeler(LabelerSpec):
         if self.gamma == 0:
             raise ValueError("`gamma` must be above 0; 1 weighs all states the same. Received 0.")
         for name in ("equal", "temperature"):
-            value = getattr(self, name)
-            if not is_number(value) or not 0 <= value < np.inf:
-                raise ValueError(f"`{name}` must be a finite number of at least 0. Received {value!r}.")
+            check_not_negative(name, getattr(self, name))
         check_integer("seed", self.seed, minimum=0)
 
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:

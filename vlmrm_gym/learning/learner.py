@@ -227,7 +227,7 @@ class PreferenceLearner:
         reward = self.specification
         shape, seed = self.comparisons.features.shape[3:], self._seed + self.num_rounds
         new = fitting.make_head(reward, shape, self.newest.fingerprint, seed)
-        scalars["loss"] = fitting.fit(new, self.comparisons, logged, self.fit_options, self._seed + self.num_rounds)
+        scalars["loss"] = fitting.fit(new, self.comparisons, logged, self.fit_options, seed)
         scalars["disagreement"] = float(fitting.disagreement(new, self.comparisons.features).mean())
         verdict = judge(new, self.head, self.comparisons, self.fit_options)
         if verdict.accepted:

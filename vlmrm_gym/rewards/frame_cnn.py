@@ -38,5 +38,3 @@ class FrameCNN(torch.nn.Module):
     def encode_pixels(self, pixels: torch.Tensor) -> torch.Tensor:
         """Features of pictures of its size, from 0 to 255: (B, 3, 64, 64) to (B, D)."""
         return self.encode_image((pixels.float() / 255 - MEAN) / STD)
-
-    forward = encode_image

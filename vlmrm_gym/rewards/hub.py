@@ -10,7 +10,7 @@ from typing import Any
 from vlmrm_gym._util.errors import InputError, say_once
 from vlmrm_gym._util.untrusted import read_json
 from vlmrm_gym._util.validation import short_repr, truncate
-from vlmrm_gym.rewards.sources import reachable_hub
+from vlmrm_gym.rewards.sources import first_line, reachable_hub
 
 PREFIX = "hf-hub:"
 """Begins the name of a reward on the hub: "hf-hub:organisation/name@commit"."""
@@ -35,8 +35,7 @@ def _asking(name: str) -> Any:
         rule = "does not exist on the hub, or is private: log in with `hf auth login`"
         raise InputError(f"`reward`: {name} {rule}.") from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
-        reason = truncate(next(iter(str(error).strip().splitlines()), type(error).__name__))
-        raise InputError(f"`reward`: {name} cannot be read from the hub: {reason}") from error
+        raise InputError(f"`reward`: {name} cannot be read from the hub: {first_line(error)}") from error
 
 
 def download(name: str) -> Path:
@@ -54,7 +53,7 @@ def download(name: str) -> Path:
     with _asking(name):
         info = HfApi().model_info(repo, revision=revision or None, files_metadata=True)
         files = {one.rfilename: one.size or 0 for one in info.siblings or ()}
-        taken = [file for file in files if file == FILE or file.endswith(_SUFFIXES)]
+        taken = list(filter(_is_part, files))
         if FILE not in files:
             has = short_repr(sorted(files)[:5])
             raise InputError(f"`reward`: {name} must have a {FILE}, which `vlmrm-gym push` writes. It has {has}.")
@@ -66,6 +65,11 @@ def download(name: str) -> Path:
     return paths[taken.index(FILE)].parent
 
 
+def _is_part(file: str) -> bool:
+    """Tell whether a file is part of a reward: all else stays where it is."""
+    return file == FILE or file.endswith(_SUFFIXES)
+
+
 def upload(folder: Path, repo: str, *, private: bool = False, figures: Mapping[str, Any] | None = None) -> str:
     """Upload a saved reward with a card. Returns its name, "hf-hub:organisation/name@commit".
 
@@ -74,7 +78,7 @@ def upload(folder: Path, repo: str, *, private: bool = False, figures: Mapping[s
     from huggingface_hub import CommitOperationAdd, HfApi
 
     values, api, name = read_json(folder / FILE), HfApi(), f"{PREFIX}{repo}"
-    files = [path for path in sorted(folder.iterdir()) if path.name == FILE or path.suffix in _SUFFIXES]
+    files = [path for path in sorted(folder.iterdir()) if _is_part(path.name)]
     with _asking(name), tempfile.TemporaryDirectory() as temporary:
         card = Path(temporary) / "README.md"
         card.write_text(write_card(repo, values, figures or {}), encoding="utf-8")

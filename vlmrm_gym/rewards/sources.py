@@ -154,7 +154,7 @@ def loading_error(source: ModelSource, error: Exception) -> Exception:
     what = source.local or "that was downloaded (usually to ~/.cache/huggingface: delete it there)"
     return ValueError(
         f"`model`: the checkpoint {what} is damaged, or is not of this architecture. "
-        f"Received {short_repr(source.name)}. {_first_line(error)}"
+        f"Received {short_repr(source.name)}. {first_line(error)}"
     )
 
 
@@ -163,7 +163,7 @@ def cannot_download(source: ModelSource, what: str, error: Exception) -> Runtime
     if source.local:
         return RuntimeError(
             f"`model`: the {what} of {source.name!r} is not on this machine and could not be downloaded "
-            f"({_first_line(error)}). Put its files (tokenizer.json, tokenizer_config.json) into {source.folder}."
+            f"({first_line(error)}). Put its files (tokenizer.json, tokenizer_config.json) into {source.folder}."
         )
     origin, usage = source.architecture.removeprefix("hf-hub:"), "local-dir:that/folder"
     if source.pretrained:
@@ -173,7 +173,7 @@ def cannot_download(source: ModelSource, what: str, error: Exception) -> Runtime
             architecture += "-quickgelu"
         origin, usage = cfg.get("hf_hub", "").rstrip("/") or cfg["url"], f"{architecture}/path/to/that/file"
     return RuntimeError(
-        f"`model`: the {what} of {source.name!r} could not be downloaded ({_first_line(error)}). Hugging Face's server "
+        f"`model`: the {what} of {source.name!r} could not be downloaded ({first_line(error)}). Hugging Face's server "
         f"must answer within {CONNECTION_SECONDS} s. On a machine with a network, fetch them from {origin!r} (`hf "
         f'download` does for Hugging Face), copy them to this one, and pass model="{usage}", or copy the whole cache '
         'folder, usually ~/.cache/huggingface. model="tiny" is bundled and needs no network.'
@@ -223,7 +223,8 @@ def _nearest(kind: str, unknown: str, known: Sequence[str]) -> str:
     return f"Nearest {kind}s: {', '.join(near or known[:4]) or 'none are published'}."
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of an error, or its name if it has no text."""
     return truncate(next(iter(str(error).strip().splitlines()), type(error).__name__))
 
 

@@ -26,6 +26,8 @@ from vlmrm_gym.data.frames import batch
 from vlmrm_gym.data.recordings import Frames, Recording, find_recordings, of_array
 from vlmrm_gym.rewards.clip import EncoderFields
 from vlmrm_gym.rewards.demonstrations import Demonstrations
+from vlmrm_gym.rewards.hub import FILE
+from vlmrm_gym.rewards.saved import HEAD
 from vlmrm_gym.rewards.specification import check_names, save_reward
 from vlmrm_gym.scoring.options import CameraOption, DeviceOption
 from vlmrm_gym.tools.cli.settings import YAML, Texts, parse
@@ -33,7 +35,7 @@ from vlmrm_gym.tools.cli.settings import YAML, Texts, parse
 if TYPE_CHECKING:
     from vlmrm_gym.learning.demonstrations import Footage
 
-FILES = ("reward.json", "head.safetensors", "fit.json", "curves.png")
+FILES = (FILE, HEAD, "fit.json", "curves.png")
 """What is written."""
 CNN = "cnn"
 """The encoder that is learned from the videos themselves."""
@@ -227,7 +229,7 @@ def _learn(
     if tower is None:
         network.name_tower()
     measures, curves = measure(network, of, features, [encode(network, one.data, cpu) for one in shown])
-    head = folder / FILES[1]
+    head = folder / HEAD
     network.save(head)
     spec = Demonstrations(head=str(head))
     save_reward(spec, folder)

@@ -89,7 +89,7 @@ class LateReplayBuffer(TensorDictReplayBuffer):
 
     def extend(self, tensordicts: TensorDictBase, **options: Any) -> torch.Tensor:
         """Add transitions, of any batch size, and write the rewards that have arrived since. Returns their slots."""
-        flat = tensordicts.reshape(-1).clone()
+        flat = tensordicts.reshape(-1).clone(recurse=False)  # entries are added, none is changed
         if self._featured is not None:
             shape = self._featured.scorer.info.feature_shape
             flat["vlm_features"] = torch.zeros(len(flat), *shape)
@@ -159,7 +159,7 @@ class LateReplayBuffer(TensorDictReplayBuffer):
         new, version = head_of_states(head, self._featured.head.fingerprint)
         if len(self):
             storage: Any = self._storage
-            stored = storage.get(torch.arange(len(self)))
+            stored = storage.get(slice(len(self))).select("vlm_version", "vlm_features", "vlm_task_reward")  # views
             slots = (stored["vlm_version"] >= 0).nonzero().squeeze(1)
             own, generations = stored[slots], self._writer.generations_of(slots)
             rewards = apply_head(new, own["vlm_features"].numpy(), of="this buffer") + own["vlm_task_reward"].numpy()

@@ -172,7 +172,7 @@ def _score_all(
             writer.writerow([*[as_cell(one.name)] * several, number, shown, *files, *map(str, row)])
             one.times.append(seconds)
             one.rewards.append(row)
-            if number == source.count - 1 or number % scorer.microbatch_size == 0:
+            if (number + 1) % scorer.microbatch_size == 0:
                 file.flush()  # what was scored outlives an interruption
             progress.update()
 
