@@ -72,7 +72,7 @@ def rank_correlation(first: NDArray[Any], second: NDArray[Any]) -> float:
     ranks = [mean_ranks(values) for values in (first, second)]
     if any(np.ptp(rank) == 0 for rank in ranks):
         return float("nan")
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 @torch.no_grad()
