@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         load_reward,
     )
     from vlmrm_gym.states import CaptureState
+    from vlmrm_gym.tools.cli.fit import fit_preferences
     from vlmrm_gym.tools.fit_videos import fit_demonstrations
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "VLMRewardVectorEnv",
     "__version__",
     "fit_demonstrations",
+    "fit_preferences",
     "load_reward",
     "read_late",
 ]
@@ -87,6 +89,7 @@ _LAZY = {
     "rewards": "CLIP CLIPReward Demonstrations Endpoint Preference Program Progress RewardModel RewardSpec "
     "SequenceHead Success Sum TaskReward load_reward",
     "states": "CaptureState",
+    "tools.cli.fit": "fit_preferences",
     "tools.fit_videos": "fit_demonstrations",
 }
 """Public names by the module that has them."""

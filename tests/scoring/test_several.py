@@ -40,7 +40,10 @@ class Double(TwoFeatures):
 
 @pytest.fixture
 def rewards():
-    specs = [SimpleNamespace(build=lambda device, own=own: own()) for own in (Before, Steps, TwoFeatures, Double)]
+    specs = [
+        SimpleNamespace(build=lambda device, own=own: own(), task_reward_weight=0.0)
+        for own in (Before, Steps, TwoFeatures, Double)
+    ]
     with closing(SeveralRewards(specs, "cpu")) as several:
         several.open(lambda render_size: FrameStore())
         yield several

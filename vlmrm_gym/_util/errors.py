@@ -26,7 +26,7 @@ def check_values(name: str, values: Sequence[object], *, may_be_empty: bool = Fa
     """Raise an InputError if a flag that takes several values has none, or the same one twice."""
     if not values and not may_be_empty:
         raise InputError(f"`{name}` must have at least one value. Received none. Leave the flag out.")
-    if len(set(values)) < len(values):
+    if len({one if isinstance(one, str | float) else id(one) for one in values}) < len(values):
         raise InputError(f"Each `{name}` must be a different one. Received {', '.join(map(repr, values))}.")
 
 

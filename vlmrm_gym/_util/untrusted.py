@@ -25,6 +25,8 @@ MAX_JSON = 2**22
 """Bytes of a JSON file, at most."""
 MAX_PIXELS = 2**25
 """Of a picture, or of one of a video: 8K, and some 100 MB as RGB."""
+_MAX_EPISODE_PIXELS = 2**31
+"""Of the pictures of an episode, which Minari decodes at once: some 6 GB."""
 _MAX_DEPTH = 32
 """Of nested lists and mappings."""
 _DEMUXERS = "mov,matroska,avi,gif,apng,mpeg,mpegts,mpegvideo,m4v,flv,asf,ogg,ivf,h264,hevc,webp,webp_pipe,yuv4mpegpipe"
@@ -173,6 +175,22 @@ def check_hdf5(path: str | Path) -> None:
                     raise ValueError(f"its data must be in it. Received more in {short_repr(name)} than the file has.")
 
 
+def _check_pictures(dataset: Any) -> int:
+    """Check that pictures, each the bytes of a JPEG, take little memory when all are decoded; returns their bytes."""
+    if not len(dataset) or bytes(dataset[0])[:2] != b"\xff\xd8":
+        return 0
+    from PIL import Image
+
+    size = pixels = 0
+    for row in range(len(dataset)):
+        content = dataset[row].tobytes()
+        with Image.open(io.BytesIO(content), formats=["JPEG"]) as picture:
+            size, pixels = size + len(content), pixels + picture.width * picture.height
+        if pixels > _MAX_EPISODE_PIXELS:
+            raise ValueError(f"pictures of an episode must have at most {_MAX_EPISODE_PIXELS:,} pixels together")
+    return size
+
+
 def _stored_size(dataset: Any) -> int:
     """Bytes of an HDF5 dataset, if it is stored in its file as it is. Raises a ValueError otherwise."""
     import h5py
@@ -181,7 +199,11 @@ def _stored_size(dataset: Any) -> int:
     if creation.get_external_count() or dataset.is_virtual or creation.get_nfilters():
         raise ValueError(f"its data must be in it, without filters. Received {short_repr(dataset.name)}.")
     if not dataset.dtype.hasobject:
+        if dataset.dtype == np.uint8 and dataset.ndim == 2:
+            _check_pictures(dataset)
         return dataset.nbytes
+    if h5py.check_vlen_dtype(dataset.dtype) == np.uint8 and dataset.ndim == 1:
+        return _check_pictures(dataset)
     if text is None or dataset.ndim != 1:
         raise ValueError(f"it must have numbers and texts. Received {dataset.dtype} for {short_repr(dataset.name)}.")
     return sum(16 + len(dataset[row]) for row in range(len(dataset)))  # texts may share their bytes

@@ -3,12 +3,11 @@
 import re
 import subprocess
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,17 +91,19 @@ class Video:
 
     def frames(self) -> Generator[TimedFrame]:
         """Decode it: each picture once, at its own time; see `frame_size`. An InputError if it is damaged."""
-        import imageio_ffmpeg
-
         (width, height), (frame_width, frame_height) = self.size, self.frame_size
-        options = ["-fps_mode", "passthrough", "-s", f"{width}x{height}"]
-        path, limits = str(self.path.resolve()), [*FFMPEG_LIMITS]
-        decoded = imageio_ffmpeg.read_frames(path, input_params=limits, output_params=options)
-        with reading(self.path, RuntimeError), closing(decoded):
-            next(decoded)  # the header
-            for seconds, data in zip(self.times, decoded, strict=True):
-                frame = np.frombuffer(data, np.uint8).reshape(height, width, 3)
-                yield TimedFrame(frame[:frame_height, :frame_width], seconds)
+        raw = ["-fps_mode", "passthrough", "-s", f"{width}x{height}", "-pix_fmt", "rgb24", "-f", "rawvideo", "-"]
+        pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with reading(self.path), subprocess.Popen(_ffmpeg(self.path, *raw), **pipes) as decoder:
+            try:
+                for number, seconds in enumerate(self.times):
+                    data = decoder.stdout.read(width * height * 3)  # pyright: ignore[reportOptionalMemberAccess]
+                    if len(data) < width * height * 3:
+                        raise ValueError(f"it is damaged after {number:,} of {self.count:,} frames")
+                    frame = np.frombuffer(data, np.uint8).reshape(height, width, 3)
+                    yield TimedFrame(frame[:frame_height, :frame_width], seconds)
+            finally:
+                decoder.kill()
 
 
 def read_layout(path: Path) -> Layout | None:
@@ -141,19 +142,26 @@ class Pictures:
 
         An InputError if one is damaged, has too many pixels, or more than 8 bits per channel.
         """
-        from PIL import Image, ImageOps, UnidentifiedImageError
-
         for number, path in enumerate(self.paths):
-            with reading(path, SyntaxError, Image.DecompressionBombError), open_file(path) as file:
-                try:
-                    image = Image.open(file, formats=FORMATS)
-                except UnidentifiedImageError as error:
-                    raise ValueError(f"it is none of {', '.join(FORMATS)}") from error
-                _check_pixels(path, *image.size)
-                mode, frame = image.mode, np.array(ImageOps.exif_transpose(image).convert("RGB"))
-            if mode in ("I", "F") or mode.startswith("I;"):
-                raise InputError(f"{path} must have 8 bits per channel. Received Pillow's mode {mode!r}. Convert it.")
+            with open_file(path) as file:
+                frame = decode_picture(file, path)
             yield TimedFrame(frame, None if self.fps is None else number / self.fps)
+
+
+def decode_picture(file: IO[bytes], name: str | Path) -> NDArray[np.uint8]:
+    """Decode a picture, uint8 (H, W, 3); see `Pictures.frames`. `name` is for messages."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    with reading(name, SyntaxError, Image.DecompressionBombError):
+        try:
+            image = Image.open(file, formats=FORMATS)
+        except UnidentifiedImageError as error:
+            raise ValueError(f"it is none of {', '.join(FORMATS)}") from error
+        _check_pixels(name, *image.size)
+        mode, frame = image.mode, np.array(ImageOps.exif_transpose(image).convert("RGB"))
+    if mode in ("I", "F") or mode.startswith("I;"):
+        raise InputError(f"{name} must have 8 bits per channel. Received Pillow's mode {mode!r}. Convert it.")
+    return frame
 
 
 def open_frames(path: Path, fps: float | None = None) -> Video | Pictures:
@@ -201,7 +209,7 @@ def _natural(path: Path) -> tuple[list[str | int], str]:
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path.name))], path.name
 
 
-def _check_pixels(path: Path, width: int, height: int) -> None:
+def _check_pixels(path: str | Path, width: int, height: int) -> None:
     """Raise an InputError if a picture is too large to be decoded."""
     if width * height > MAX_PIXELS:
         raise InputError(f"{path} must have at most {MAX_PIXELS:,} pixels. Received {width} x {height}. Scale it.")

@@ -75,8 +75,8 @@ def check_data(data: Path) -> int:
     """See that Minari reads arrays of one file, and makes nothing else; returns the number of episodes."""
     known = read_json(data / "metadata.json")
     number = known["total_episodes"]
-    if known["data_format"] != "hdf5" or known["jpeg_encoding"] is not False:
-        raise ValueError("it must have the format hdf5, without JPEG")
+    if known["data_format"] != "hdf5":
+        raise ValueError("it must have the format hdf5")
     if type(number) is not int or number < 1:
         raise ValueError(f"it must have at least one episode. Received {short_repr(number)}")
     # Without spaces, Minari would make the environment that the metadata describe: code that a stranger's file names.

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.untrusted import reading
-from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.data.frames import Pictures, TimedFrame, Video, is_picture, open_frames
-from vlmrm_gym.data.labels import check_data
+from vlmrm_gym.data.minari import MinariFrames, find_data
 
 SUFFIXES = (".mp4", ".gif", ".webm", ".mov", ".mkv", ".avi", ".m4v", ".mpg", ".mpeg")
 """Suffixes of the videos in a folder."""
@@ -102,7 +101,7 @@ def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
     """
     if not path.is_dir():
         return [Recording(str(path), open_frames(path))], []
-    if (data := _minari_data(path)) is not None:
+    if (data := find_data(path)) is not None:
         return read_minari(data), []
     found, skipped = [], []
     with reading(path):
@@ -114,7 +113,7 @@ def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
         if one.name.startswith("."):
             continue
         is_video = one.suffix.lower() in SUFFIXES and one.is_file()
-        is_folder = one.is_dir() and (_minari_data(one) is not None or any(map(is_picture, one.iterdir())))
+        is_folder = one.is_dir() and (find_data(one) is not None or any(map(is_picture, one.iterdir())))
         if is_video or is_folder:
             found += find_recordings(one)[0]
         else:
@@ -131,29 +130,7 @@ def has_recordings(path: Path) -> bool:
     return path.is_dir() and not any(map(is_picture, path.iterdir())) and any(path.iterdir())
 
 
-def _minari_data(folder: Path) -> Path | None:
-    """The folder with the data of a Minari dataset, if this is one."""
-    return next((one for one in (folder, folder / "data") if (one / "main_data.hdf5").is_file()), None)
-
-
 def read_minari(data: Path) -> list[Recording]:
-    """Read the frames of a Minari dataset: observations that are frames, or the one entry of them that is.
-
-    An InputError if it has none, or is damaged.
-    """
-    from minari.dataset.minari_storage import MinariStorage
-
-    with reading(f"The dataset {data}", LookupError, TypeError, AttributeError, AssertionError, RuntimeError):
-        number = check_data(data)
-        episodes = MinariStorage.read(data).get_episodes(range(number))
-        observed = [(one["id"], one["observations"]) for one in episodes]
-    recordings = []
-    for episode, observations in observed:
-        entries = observations.values() if isinstance(observations, dict) else [observations]
-        frames = [one for one in map(np.asarray, entries) if one.dtype == np.uint8 and one.shape[3:] == (3,)]
-        if len(frames) != 1:
-            rule = "must have observations that are frames, uint8 (T, H, W, 3), or one such entry"
-            shapes = short_repr([np.shape(one) for one in entries])
-            raise InputError(f"The dataset {data} {rule}. Episode {episode} has {shapes}.")
-        recordings.append(of_array(frames[0], f"{data}, episode {episode}"))
-    return recordings
+    """Read the frames of a Minari dataset; an InputError if it has none, or is damaged. See `MinariFrames`."""
+    source = MinariFrames(data)
+    return [of_array(source.read(number), f"{data}, episode {number}") for number in range(source.count)]

@@ -1,6 +1,6 @@
 """Several rewards of the same states, in this process: those of one encoder are heads on one pass of its features."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ class SeveralRewards:
             models.setdefault(key, []).append((number, model))
         self._models = list(models.values())
         self._count = len(specs)
+        self._task_weights = np.array([spec.task_reward_weight for spec in specs])
         self._scorers: list[_Scorer] = []
 
     @property
@@ -59,14 +60,24 @@ class SeveralRewards:
 
     def whole(self, states: States) -> NDArray[np.float32]:
         """Score all T + 1 states of an episode, of which the first is before any action, and is scored for itself."""
-        return self._score([states[:1], states[1:]], begins=True, first=states[:1])
+        return np.concatenate([self.begin(states[:1]), self(states[1:])])
 
-    def _score(
-        self, parts: Sequence[States], *, begins: bool = False, first: States | None = None
-    ) -> NDArray[np.float32]:
-        rewards = np.empty((sum(map(len, parts)), self._count), dtype=np.float32)
+    def begin(self, first: States) -> NDArray[np.float32]:
+        """Begin another episode with its state before any action; float32 (1, number of rewards), scored for itself."""
+        return self._gather(1, lambda scorer: scorer.begin(first))
+
+    def add_task_rewards(self, rewards: NDArray[np.float32], own: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+        """Add the environment's own rewards (T,), weighted, to those of an episode's T + 1 states."""
+        rewards[1:] += (own[:, None] * self._task_weights).astype(np.float32)
+        return rewards
+
+    def _score(self, parts: Sequence[States], *, begins: bool = False) -> NDArray[np.float32]:
+        return self._gather(sum(map(len, parts)), lambda scorer: scorer(parts, begins=begins))
+
+    def _gather(self, count: int, score: "Callable[[_Scorer], NDArray[np.float32]]") -> NDArray[np.float32]:
+        rewards = np.empty((count, self._count), dtype=np.float32)
         for scorer in self._scorers:
-            rewards[:, scorer.numbers] = scorer(parts, begins=begins, first=first)
+            rewards[:, scorer.numbers] = score(scorer)
         return rewards
 
     def close(self) -> None:
@@ -100,28 +111,35 @@ class _Scorer:
         self._count, self._memory = 0, {0: None} if self.queue.info.ordered else None
         self._carries: Sequence[Any] = [None] * len(self._heads)
 
-    def __call__(self, parts: Sequence[States], *, begins: bool, first: States | None = None) -> NDArray[np.float32]:
-        """Score B states, of the current episode or of others that begin: float32 (B, number of rewards).
+    def begin(self, first: States) -> NDArray[np.float32]:
+        """Begin an episode with its state before any action; float32 (1, number of rewards)."""
+        self.begin_episode()
+        request = Request(self._clips.first(first), np.arange(1), self._memory)
+        self.queue.wait(request)
+        rewards = self._pay(request)
+        self.begin_episode(first)
+        self._carries = [begin(head, request.features) for head in self._heads]
+        return rewards
 
-        With `first` the first part is the state before any action, and the second is of the same episode.
-        """
+    def __call__(self, parts: Sequence[States], *, begins: bool) -> NDArray[np.float32]:
+        """Score B states, of the current episode or of others that begin: float32 (B, number of rewards)."""
         requests = []
-        for number, part in enumerate(parts):
+        for part in parts:
             if begins and len(part):
-                self.begin_episode(None if number == 0 else first)
-            keys, is_first = self._count + np.arange(len(part)), first is not None and number == 0
-            clips = self._clips.first(part) if is_first else self._clips.extend(part)
-            requests.append(Request(clips, keys, self._memory))
+                self.begin_episode()
+            requests.append(Request(self._clips.extend(part), self._count + np.arange(len(part)), self._memory))
             self._count += len(part)
         requests = [request for request in requests if len(request)]
         self.queue.wait(*requests)
         rewards = [np.empty((0, len(self._heads)), dtype=np.float32)]
-        for number, request in enumerate(requests):
+        for request in requests:
             if begins:
-                is_known = first is not None and number > 0
-                self._carries = [begin(head, requests[0].features) if is_known else None for head in self._heads]
-            pairs = zip(self._heads, self._carries, strict=True)
-            paid = [pay(head, request.features, carry) for head, carry in pairs]
-            self._carries = [one.carry for one in paid]
-            rewards.append(np.stack([one.rewards for one in paid], axis=1))
+                self._carries = [None] * len(self._heads)
+            rewards.append(self._pay(request))
         return np.concatenate(rewards)
+
+    def _pay(self, request: Request) -> NDArray[np.float32]:
+        pairs = zip(self._heads, self._carries, strict=True)
+        paid = [pay(head, request.features, carry) for head, carry in pairs]
+        self._carries = [one.carry for one in paid]
+        return np.stack([one.rewards for one in paid], axis=1)

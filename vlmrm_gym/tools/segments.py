@@ -14,7 +14,7 @@ from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.data.labels import read_dataset, read_settings
 from vlmrm_gym.data.rollouts import check_states
 from vlmrm_gym.data.trajectory import Trajectory
-from vlmrm_gym.learning.answers import StoredPair
+from vlmrm_gym.learning.answers import Place, StoredPair
 from vlmrm_gym.learning.pairs import Pair, grade_of_task
 from vlmrm_gym.states import StateView
 from vlmrm_gym.states.drawing import Drawings
@@ -78,16 +78,25 @@ class DatasetSegments:
 
     def find(self, stored: StoredPair, prompt: str) -> Pair:
         """The pair that was stored. An InputError if it is not of this dataset."""
-        places, lengths = [place[1:] for place in (stored.first, stored.second)], [len(one) for one in self.rollouts]
-        if all(0 <= i < len(lengths) and 0 <= start < start + size <= lengths[i] for i, start, size in places):
-            first, second = (self.rollouts[i][start : start + size] for i, start, size in places)
-            pair = self._pair(first, second, prompt, stored.views)
-            if pair.key == stored.pair:
-                return pair
-        raise InputError(
-            f"The answers must be about the dataset {self.folder}. Received some about other states. Pass the dataset "
-            "that was labelled."
-        )
+        pair = self.cut(stored.first, stored.second, prompt, stored.views)
+        if pair.key != stored.pair:
+            raise InputError(
+                f"The answers must be about the dataset {self.folder}. Received some about other states. Pass the "
+                "dataset that was labelled."
+            )
+        return pair
+
+    def cut(self, first: Place, second: Place, prompt: str, views: str = "") -> Pair:
+        """The pair of segments at these places. An InputError if the dataset has none there."""
+        lengths = [len(one) for one in self.rollouts]
+        for _, i, start, size in (first, second):
+            if not (0 <= i < len(lengths) and 0 <= start < start + size <= lengths[i]):
+                raise InputError(
+                    f"The answers must be about the dataset {self.folder}. Received some about steps {start} to "
+                    f"{start + size} of episode {i}, which it does not have. Pass the dataset that was labelled."
+                )
+        one, other = (self.rollouts[i][start : start + size] for _, i, start, size in (first, second))
+        return self._pair(one, other, prompt, views)
 
     def _pair(self, first: Trajectory, second: Trajectory, prompt: str, views: str) -> Pair:
         how: Any = {"draw": self.draw, "grade": self._grade, "views": views}

@@ -8,8 +8,10 @@ import pytest
 from conftest import TASK_PROMPT, cartpole_frame
 from PIL import Image
 
+import vlmrm_gym
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.learning import AnswersFile, GroundTruthLabeler
+from vlmrm_gym.learning.answer_table import COLUMNS
 from vlmrm_gym.rewards import PreferenceHead, from_mapping
 from vlmrm_gym.rewards.clip import EncoderFields
 from vlmrm_gym.rewards.preference_model import HeadReward
@@ -195,6 +197,67 @@ def test_answers_must_be_of_the_dataset_and_of_one_length(poles, labelled, tmp_p
     AnswersFile(empty).close()
     with pytest.raises(InputError, match="has no answers to fit"):
         fit(poles, empty, out=tmp_path / "out")
+
+
+@pytest.fixture
+def table(labelled, tmp_path):
+    """The answers as a CSV file that someone else wrote."""
+    with AnswersFile(labelled) as file:
+        answers = {record.pair: record.answer.preference for record in file.records()}
+        pairs = sorted(file.pairs(), key=lambda pair: pair.pair)  # as `fit` orders them
+    path = tmp_path / "preferences.csv"
+    lines = [",".join(COLUMNS), *(f"{a[1]},{a[2]},{b[1]},{b[2]},{a[3]},{answers[key]}" for key, _, a, b in pairs)]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_preferences_of_others_are_fitted_without_being_asked_again(poles, table, upright, tmp_path):
+    fit(poles, table, prompt="an upright pole", out=tmp_path / "table")
+    found, same = (json.loads((one / "fit.json").read_text()) for one in (tmp_path / "table", upright))
+    assert found["fitted"]["answers"] == same["fitted"]["answers"]
+    assert found["held_out"]["accuracy"] >= 0.8
+    assert found["held_out"]["accuracy_by_grade"] == pytest.approx(found["held_out"]["accuracy"])
+    assert read_saved(tmp_path / "table")["prompt"] == "an upright pole"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("steps,", "", "must have the columns first_episode, .*It lacks steps"),
+        ("\n0,", "\n-1,", "line 2: it must have episodes and steps from 0 on"),
+        ("\n", "\n9,0,0,0,1,1\n", "steps 0 to 1 of episode 9, which it does not have"),
+        ("\n", "\n0,0,0,1,1,2\n", "line 2: it must have .* a preference from 0 to 1"),
+        ("\n", "\n0,a,0,1,1,2\n", "Received .*'a'"),
+    ],
+)
+def test_tables_of_preferences_that_cannot_be_used(poles, table, tmp_path, old, new, message):
+    text = table.read_text().replace(old, new, 1)
+    if old == "\n0,":
+        text = text.split("\n")[0] + "\n-1,0,0,1,1,1"
+    table.write_text(text)
+    with pytest.raises(InputError, match=message):
+        fit(poles, table, prompt="a pole", out=tmp_path / "out")
+    with pytest.raises(InputError, match="A CSV file needs a `prompt`"):
+        fit(poles, table, out=tmp_path / "out")
+
+
+def test_preferences_about_arrays_of_frames(tmp_path):
+    angles = np.random.default_rng(0).uniform(0, 90, (60, 2))
+    first, second = (np.stack([cartpole_frame(angle) for angle in side])[:, None] for side in angles.T)
+    preferences = angles[:, 1] < angles[:, 0]
+    settings = {"prompt": "an upright pole", "model": "tiny"}
+    reward = vlmrm_gym.fit_preferences(first, second, preferences, out=tmp_path / "reward", **settings)
+    assert json.loads((tmp_path / "reward" / "fit.json").read_text())["held_out"]["accuracy"] >= 0.8
+    upper, fallen = reward.build("cpu")(np.stack([cartpole_frame(0), cartpole_frame(90)])[:, None])
+    assert upper > fallen
+    for wrong, message in (
+        ((first[:, 0], second, preferences), r"`first` must be frames, uint8 \(N, T, H, W, 3\)"),
+        ((first, second[:9], preferences), "`second` must be frames"),
+        ((first, second, preferences[:9]), "`preferences` must have one number for each of 60 pairs. Received 9"),
+        ((first, second, 2 * preferences), "`preference`"),
+    ):
+        with pytest.raises(InputError, match=message):
+            vlmrm_gym.fit_preferences(*wrong, out=tmp_path / "none", **settings)
 
 
 def test_code_that_a_dataset_names_needs_trust(poles, labelled, tmp_path):

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,15 +20,14 @@ from vlmrm_gym._util.errors import InputError, as_input_error, say
 from vlmrm_gym._util.validation import find_time_limit
 from vlmrm_gym.data.dataset_folder import DatasetFolder, check_spaces
 from vlmrm_gym.data.rollouts import Policy, constant_actions, play, random_actions
-from vlmrm_gym.envs.make import draw_goals, find_task
+from vlmrm_gym.envs.make import find_task
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.saved import PICTURES
-from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import to_mapping
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.states import StateView
-from vlmrm_gym.tools.cli.settings import RewardFlags, load_rewards, parse
+from vlmrm_gym.tools.cli.settings import RewardFlags, load_rewards, parse, specify
 from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 
@@ -94,16 +92,11 @@ def _record(command: Dataset) -> Path:
     if command.out is None:
         raise InputError("`out` must be given: the folder to write. Pass --out FOLDER.")
     task = None if command.id is None else find_named_task(command.id)
-    specs = command.specifications(task)
     camera = task.camera if command.camera is None and task is not None else command.camera
     with ExitStack() as opened:
         env = opened.enter_context(closing(make_unscored_env(command.id, command.env, command.steps)))
         check_spaces(env)
-        specs = {label: spec.with_model(default_model(env)) for label, spec in specs.items()}
-        if task is not None:
-            with as_input_error(DependencyNotInstalled):
-                draw = partial(draw_goals, task, camera=camera)
-                specs = {label: spec.with_goal_images(draw) for label, spec in specs.items()}
+        specs = specify(command, task, env, camera)
         if (steps := command.steps or find_time_limit(env)) is None:
             raise InputError(
                 "`steps` must be given: this environment has no time limit. Pass --steps 200, for example."
@@ -115,14 +108,13 @@ def _record(command: Dataset) -> Path:
         settings = {**_describe(command, specs), **recorded}
         folder = DatasetFolder(command.out.resolve())
         folder.check(settings, overwrite=command.overwrite)
-        score = None
+        scorer = None
         if specs and (command.overwrite or folder.missing(command.episodes)):
             with as_input_error():
                 how = command.combine_views
                 combine = None if how is None else CombineViews(how, view.num_views)
                 scorer = opened.enter_context(closing(load_rewards(specs.values(), command.device)))
                 scorer.open(view.make_renderer, view.num_views, combine)
-            score = scorer.whole
         folder.begin(settings, overwrite=command.overwrite)
         missing = folder.missing(command.episodes)
         done = command.episodes - len(missing)
@@ -131,7 +123,9 @@ def _record(command: Dataset) -> Path:
                 seed = command.seed + episode
                 rollout = play(env, view, make_policy(seed), seed=seed, steps=steps, source=name)
                 states = rollout.with_initial
-                rewards = None if score is None else score(states)
+                rewards = None if scorer is None else scorer.whole(states)
+                if scorer is not None and rewards is not None:
+                    rewards = scorer.add_task_rewards(rewards, rollout.task_rewards)
                 folder.add(episode, rollout, env, rewards, view if command.frames else None)
                 done += 1
         except (KeyboardInterrupt, OSError):

@@ -9,27 +9,33 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
 from gymnasium.error import DependencyNotInstalled
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym._util.errors import InputError, as_input_error, said_warnings, say
 from vlmrm_gym._util.files import atomic_write_text, output_folder
 from vlmrm_gym._util.validation import check_integer
-from vlmrm_gym.learning import AnswersFile, Record
+from vlmrm_gym.learning import AnswersFile, Pair, Record
+from vlmrm_gym.learning.answer_table import make_pairs, make_records, read_table
 from vlmrm_gym.learning.answers import StoredPair
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.specification import check_names, to_mapping
 from vlmrm_gym.scoring.options import CameraOption, DeviceOption
+from vlmrm_gym.scoring.scorer import MakeRenderer
+from vlmrm_gym.states.drawing import FrameStore
 from vlmrm_gym.states.states import States
 from vlmrm_gym.tools import fit_videos
 from vlmrm_gym.tools.cli.label import name_labeler, say_answers
 from vlmrm_gym.tools.cli.settings import YAML, parse
 from vlmrm_gym.tools.segments import DatasetSegments
+
+if TYPE_CHECKING:
+    from vlmrm_gym.learning.fitting import FitOptions
 
 FILES = ("head.safetensors", "reward.json", "fit.json")
 """What the command writes."""
@@ -42,6 +48,7 @@ class Fit(CameraOption, DeviceOption):
         vlmrm-gym fit --videos recordings/ --out kneeling --encoder tiny --env VLMRM/Humanoid-kneel-v0
 
         vlmrm-gym fit poles answers.db --out upright
+        vlmrm-gym fit poles preferences.csv --prompt "an upright pole" --out upright
         vlmrm-gym check VLMRM/CartPole-v1 --reward upright/reward.json
 
     All answers in the file count, or those of --labeler. A part is held out: fit.json says how well the reward predicts
@@ -53,9 +60,12 @@ class Fit(CameraOption, DeviceOption):
     dataset: Annotated[Path, tyro.conf.Positional]
     """the folder of the dataset that was labelled"""
     answers: Annotated[Path, tyro.conf.Positional]
-    """the file of answers"""
+    """the file of answers; or a CSV file with the columns first_episode, first_step, second_episode, second_step, steps
+    and preference: 0 if the first segment is closer to the goal, 1 if the second is, or between"""
     out: Path
     """the folder to write"""
+    prompt: str | None = None
+    """what the answers of a CSV file are about"""
     labeler: str | None = None
     """whose answers are fitted, as the command's output names it (None: everyone's)"""
     model: str | None = None
@@ -95,15 +105,64 @@ def fit(dataset: str | Path, answers: str | Path, *, out: str | Path, **settings
     return _fit(Fit(Path(dataset), Path(answers), Path(out), **settings))
 
 
-def _fit(command: Fit) -> Preference:
-    prompt, asked, everything = _read(command.answers, command.labeler)
-    records = [record for record in everything if record.answer.preference is not None]
-    from tqdm import tqdm
+def fit_preferences(
+    first: Any, second: Any, preferences: ArrayLike, *, prompt: str, out: str | Path, **settings: Any
+) -> Preference:
+    """Fit a reward to preferences that exist: of pairs of segments of frames, without asking anyone.
 
-    from vlmrm_gym.learning.fitting import FitOptions, fit_answers
-    from vlmrm_gym.scoring.backends import make_scoring_queue
-    from vlmrm_gym.scoring.state_encoder import StateEncoder
-    from vlmrm_gym.tools.check.results import read_provenance
+    Args:
+        first: Frames of the first segments, uint8 (N, T, H, W, 3).
+        second: Frames of the second ones, of the same shape.
+        preferences: float (N,): 0 where the first segment is closer to the goal, 1 where the second is, or between.
+        prompt: The goal.
+        out: The folder to write, see `Fit`.
+        settings: Its flags, but for those of datasets: `fit_preferences(a, b, answers, prompt="...", out="r", seed=1)`.
+
+    Returns:
+        The reward's specification; the folder has it as reward.json. An InputError if it predicts held-out answers no
+        better than chance.
+    """
+    with as_input_error(TypeError):
+        pairs = make_pairs(first, second, preferences, prompt)
+        command = Fit(Path(), Path(), Path(out), prompt=prompt, **settings)
+    spec, options = _settings(command, prompt, len(pairs))
+    with output_folder(command.out.resolve(), overwrite=command.overwrite) as folder:
+        records = make_records(pairs, preferences, "given")
+        return _fit_pairs(command, folder, spec, options, pairs, records, 1, lambda size: FrameStore())
+
+
+def _fit(command: Fit) -> Preference:
+    rows, asked, everything, prompt = [], [], [], command.prompt or ""
+    if is_table := command.answers.suffix.lower() == ".csv":
+        if not prompt or command.labeler is not None:
+            raise InputError("A CSV file needs a `prompt`, and no `labeler`: it does not say them.")
+        rows = read_table(command.answers)
+    else:
+        if prompt:
+            raise InputError(f"`prompt` is for CSV files. Received {prompt!r} for {command.answers}, which has one.")
+        prompt, asked, everything = _read(command.answers, command.labeler)
+    spec, options = _settings(command, prompt, len(rows or everything))
+    with (
+        output_folder(command.out.resolve(), overwrite=command.overwrite) as folder,
+        DatasetSegments(command.dataset, command.camera, trust_code=command.trust_code) as segments,
+    ):
+        spec, view = spec.with_model(default_model(segments.env)), segments.view
+        if is_table:
+            pairs = [segments.cut(row.first, row.second, prompt) for row in rows]
+            everything = make_records(pairs, [row.preference for row in rows], str(command.answers))
+            pairs = list({pair.key: pair for pair in pairs}.values())
+        else:
+            pairs = [segments.find(one, prompt) for one in asked]
+        spec = _fit_pairs(command, folder, spec, options, pairs, everything, view.num_views, view.make_renderer)
+    environment = [segments.id] if segments.id else ["--env", segments.name]
+    shown = [] if command.camera is None else ["--camera", json.dumps(segments.camera)]
+    say(f"Use it: {shlex.join(['vlmrm-gym', 'check', *environment, '--reward', str(folder / FILES[1]), *shown])}")
+    return spec
+
+
+def _settings(command: Fit, prompt: str, count: int) -> tuple[Preference, "FitOptions"]:
+    """The reward to fit, and how, of a command with so many answers."""
+    from vlmrm_gym.learning.fitting import FitOptions
 
     kwargs, options = command.reward_kwargs or {}, command.options or {}
     with as_input_error(TypeError):
@@ -111,49 +170,61 @@ def _fit(command: Fit) -> Preference:
         check_names("a field of the reward", kwargs, [one.name for one in fields(Preference) if one.init])
         check_names("a field of FitOptions", options, [one.name for one in fields(FitOptions)])
         spec = Preference(**{"prompt": prompt, "model": command.model, "ensemble": command.ensemble, **kwargs})
-        options = FitOptions(**{"held_out": command.held_out, "newest_held_out": len(records), **options})
-    with (
-        output_folder(command.out.resolve(), overwrite=command.overwrite) as folder,
-        DatasetSegments(command.dataset, command.camera, trust_code=command.trust_code) as segments,
-    ):
-        spec, view = spec.with_model(default_model(segments.env)), segments.view
-        pairs = [segments.find(one, prompt) for one in asked]
-        failures = (DependencyNotInstalled, OSError, RuntimeError)
-        with as_input_error(*failures), said_warnings():
-            model = spec.build(command.device)
-            encoder = StateEncoder(model, view.num_views)
-            queue = make_scoring_queue(lambda device: encoder, view.make_renderer)
-        with closing(queue), tqdm(unit=" states", file=sys.stderr) as progress:
+        return spec, FitOptions(**{"held_out": command.held_out, "newest_held_out": count, **options})
 
-            def encode(states: States) -> NDArray[np.float32]:
-                progress.update(len(states))
-                with as_input_error(*failures), said_warnings():
-                    return queue.features(states)
 
-            head, verdict, figures = fit_answers(spec, model.fingerprint, pairs, records, encode, options, command.seed)
-        head_file, reward_file, figures_file = (folder / name for name in FILES)
-        for path in (head_file, reward_file):  # those of an earlier fit
-            path.unlink(missing_ok=True)
-        figures |= {
-            "labelers": Counter(record.labeler for record in records),
-            "command": asdict(command),
-            "provenance": read_provenance(weights=model.weights, seed=command.seed),
-        }
-        _write(figures_file, figures)
-        if not verdict.accepted:
-            raise InputError(f"No reward is written. {verdict.reason} See {figures_file}, and ask about more pairs.")
-        spec = replace(spec, head=str(head_file))
-        head.save(head_file)
-        _write(reward_file, {**to_mapping(spec), "head": head_file.name})  # beside it: the folder may be moved
+def _fit_pairs(
+    command: Fit,
+    folder: Path,
+    spec: Preference,
+    options: "FitOptions",
+    pairs: Sequence[Pair],
+    everything: Sequence[Record],
+    num_views: int,
+    make_renderer: MakeRenderer,
+) -> Preference:
+    """Fit the reward to answers about pairs, and write it."""
+    from tqdm import tqdm
+
+    from vlmrm_gym.learning.fitting import fit_answers
+    from vlmrm_gym.scoring.backends import make_scoring_queue
+    from vlmrm_gym.scoring.state_encoder import StateEncoder
+    from vlmrm_gym.tools.check.results import read_provenance
+
+    records = [record for record in everything if record.answer.preference is not None]
+    failures = (DependencyNotInstalled, OSError, RuntimeError)
+    with as_input_error(*failures), said_warnings():
+        model = spec.build(command.device)
+        encoder = StateEncoder(model, num_views)
+        queue = make_scoring_queue(lambda device: encoder, make_renderer)
+    with closing(queue), tqdm(unit=" states", file=sys.stderr) as progress:
+
+        def encode(states: States) -> NDArray[np.float32]:
+            progress.update(len(states))
+            with as_input_error(*failures), said_warnings():
+                return queue.features(states)
+
+        head, verdict, figures = fit_answers(spec, model.fingerprint, pairs, records, encode, options, command.seed)
+    head_file, reward_file, figures_file = (folder / name for name in FILES)
+    for path in (head_file, reward_file):  # those of an earlier fit
+        path.unlink(missing_ok=True)
+    figures |= {
+        "labelers": Counter(record.labeler for record in records),
+        "command": asdict(command),
+        "provenance": read_provenance(weights=model.weights, seed=command.seed),
+    }
+    _write(figures_file, figures)
+    if not verdict.accepted:
+        raise InputError(f"No reward is written. {verdict.reason} See {figures_file}, and ask about more pairs.")
+    spec = replace(spec, head=str(head_file))
+    head.save(head_file)
+    _write(reward_file, {**to_mapping(spec), "head": head_file.name})  # beside it: the folder may be moved
     say_answers(everything, pairs)
     say(
         f"On {figures['held_out']['answers']} of {len(records)} answers, which were held out: accuracy "
         f"{verdict.held_out_accuracy:.1%}, cross-entropy {verdict.held_out_loss:.3f} ({math.log(2):.3f}: chance)"
     )
     say(f"Written: {', '.join(str(folder / name) for name in FILES)}")
-    environment = [segments.id] if segments.id else ["--env", segments.name]
-    shown = [] if command.camera is None else ["--camera", json.dumps(segments.camera)]
-    say(f"Use it: {shlex.join(['vlmrm-gym', 'check', *environment, '--reward', str(reward_file), *shown])}")
     return spec
 
 

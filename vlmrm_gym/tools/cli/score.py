@@ -6,7 +6,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,10 +25,13 @@ from vlmrm_gym.data.labels import read_video_labels
 from vlmrm_gym.data.metrics import auc
 from vlmrm_gym.data.recordings import Source, find_recordings, has_recordings
 from vlmrm_gym.data.videos import draw_rewards, plot_rewards, plot_several, write_video
+from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.states.drawing import FrameStore
 from vlmrm_gym.states.states import States
 from vlmrm_gym.tools.cli.settings import RewardFlags, load_rewards, parse
+from vlmrm_gym.tools.score_dataset import Dataset, open_dataset, score_dataset, write_table
 
 FILES = ("rewards.csv", "rewards.png", "rewards.mp4")
 """What the command writes: a table, a plot and a video."""
@@ -37,8 +40,8 @@ PICTURES_FPS = 10
 
 
 @dataclass(frozen=True)
-class Score(RewardFlags):
-    """Score every frame of videos, or of folders of pictures, by one or several rewards.
+class Score(RewardFlags, ViewOptions):
+    """Score every frame of videos, of folders of pictures, or of a dataset, by one or several rewards.
 
     Before training, it shows whether a reward rises where it should, and which wording does best:
 
@@ -53,10 +56,17 @@ class Score(RewardFlags):
     curves; of one video only). After Ctrl-C the table and the video have the frames scored so far. The plot below the
     frames of this package's own videos is not scored. With --labels, rewards are ranked by their AUC: the probability
     that a success gets a higher reward than a failure.
+
+    Of a dataset (of `vlmrm-gym dataset`, of Minari with frames, of LeRobot 3.0) the folder also gets a copy, whose
+    rewards are those of the first reward:
+
+        vlmrm-gym score kneeling/ --reward progress.json --out kneeling_scored --camera side
+        vlmrm-gym score robot_arm/ --prompt "the cube is in the box" --out scored --camera observation.images.top
     """
 
     path: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """videos; pictures; folders of pictures, in the order of their names (frame_2 before frame_10); folders of these"""
+    """videos; pictures; folders of pictures, in the order of their names (frame_2 before frame_10); folders of these;
+    or one dataset"""
     fps: float | None = None
     """frames per second of pictures; without it, their rewards have no times, and the video shows 10 per second"""
     video: bool = True
@@ -97,10 +107,49 @@ class ScoredVideo(NamedTuple):
 def _score(command: Score) -> Path:
     if command.fps is not None and not (math.isfinite(command.fps) and command.fps > 0):
         raise InputError(f"`fps` must be a finite number above 0. Received {short_repr(command.fps)}.")
-    specs = command.specifications()
+    if not command.path:
+        raise InputError("`path` must be a video, or a folder. Received none.")
+    with ExitStack() as opened:
+        camera, trust_code = command.camera, command.trust_code
+        dataset = (
+            open_dataset(command.path[0], camera, opened, trust_code=trust_code) if len(command.path) == 1 else None
+        )
+        return _score_videos(command) if dataset is None else _score_dataset(command, dataset)
+
+
+def _score_dataset(command: Score, dataset: Dataset) -> Path:
+    for name in ("labels", "fps"):
+        if getattr(command, name) is not None:
+            raise InputError(f"`{name}` is for videos. Received a dataset. See `vlmrm-gym check --dataset`.")
+    specs = _check_specs(dataset.specify(command))
+    out = _find_out(command)
+    with (
+        output_folder(out, overwrite=command.overwrite),
+        closing(load_rewards(specs.values(), command.device)) as scorer,
+    ):
+        table, plot = out / FILES[0], out / FILES[1]
+        rewards = score_dataset(dataset, scorer, command.combine_views)
+        atomic_write(table, lambda path: write_table(path, list(specs), rewards))
+        atomic_write(plot, lambda path: plot_several(path, list(specs), [one[1:] for one in rewards]))
+        written = dataset.write(out, specs, rewards)
+    _say(
+        list(specs), [ScoredVideo(f"episode {i}", [None] * len(one), list(one)) for i, one in enumerate(rewards)], None
+    )
+    say(f"Written: {table}, {plot} and the dataset {written}")
+    return out
+
+
+def _check_specs(specs: dict[str, RewardSpec]) -> dict[str, RewardSpec]:
     if not specs:
         raise InputError('`prompt` must be given: what should be seen. Pass --prompt "a text", once or several times.')
-    sources = _open(command)
+    return specs
+
+
+def _score_videos(command: Score) -> Path:
+    for name in ("camera", "combine_views"):
+        if (value := getattr(command, name)) is not None:
+            raise InputError(f"`{name}` is for datasets. Received {short_repr(value)} for videos. Leave it out.")
+    specs, sources = _check_specs(command.specifications()), _open(command)
     labels = None if command.labels is None else read_video_labels(command.labels, sources)
     out = _find_out(command)
     check_folder(out, overwrite=command.overwrite)
@@ -127,8 +176,6 @@ def _score(command: Score) -> Path:
 def _open(command: Score) -> dict[str, Source]:
     """Open all that is to be scored, by the names that the table has."""
     sources: dict[str, Source] = {}
-    if not command.path:
-        raise InputError("`path` must be a video, or a folder. Received none.")
     for path in command.path:
         if has_recordings(path):
             found, skipped = find_recordings(path)

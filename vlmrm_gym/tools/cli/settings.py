@@ -5,19 +5,23 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
+import gymnasium as gym
 import tyro
 from gymnasium.error import DependencyNotInstalled
 from rich.console import Console
 from rich.text import Text
 
 from vlmrm_gym._util.errors import InputError, as_input_error, check_values, printable, said_warnings
+from vlmrm_gym.envs.make import draw_goals
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.saved import PICTURES, is_saved, read_saved
+from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.scoring.options import DeviceOption
@@ -140,6 +144,17 @@ def compares(*names: str) -> Callable[[type[Command]], type[Command]]:
 def _label(reward: Any) -> str:
     """A reward's name in tables: what names it, or the class of a value from Python."""
     return reward if isinstance(reward, str) else getattr(reward, "__name__", type(reward).__name__)
+
+
+def specify(flags: RewardFlags, task: Task | None, env: gym.Env[Any, Any], camera: Any = None) -> dict[str, RewardSpec]:
+    """Make the rewards of flags for an environment: with its model, and with pictures of its task's goal."""
+    model = default_model(env)
+    specs = {label: spec.with_model(model) for label, spec in flags.specifications(task).items()}
+    if task is None:
+        return specs
+    with as_input_error(DependencyNotInstalled):
+        draw = partial(draw_goals, task, camera=camera)
+        return {label: spec.with_goal_images(draw) for label, spec in specs.items()}
 
 
 def load_rewards(specs: Iterable[RewardSpec], device: str) -> SeveralRewards:

@@ -1,0 +1,94 @@
+"""Minari datasets of others and of `vlmrm-gym dataset`: their frames, and copies with other rewards."""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym._util.errors import InputError
+from vlmrm_gym._util.files import atomic_write_text
+from vlmrm_gym._util.untrusted import read_json, reading
+from vlmrm_gym._util.validation import short_repr
+from vlmrm_gym.data.labels import check_data
+
+_DAMAGE = (LookupError, TypeError, AttributeError, AssertionError, RuntimeError)
+"""What Minari raises for a dataset that is damaged."""
+
+
+def find_data(folder: Path) -> Path | None:
+    """The folder with the data of a Minari dataset, if this is one."""
+    return next((one for one in (folder, folder / "data") if (one / "main_data.hdf5").is_file()), None)
+
+
+class MinariFrames:
+    """A Minari dataset whose observations are frames, or have one entry that is; an InputError if it is damaged."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        with reading(f"The dataset {data}", *_DAMAGE):
+            self.count = check_data(data)
+            """Number of episodes."""
+
+    def read(self, episode: int) -> NDArray[np.uint8]:
+        """Read the frames of an episode, uint8 (T + 1, H, W, 3). An InputError if it has none."""
+        observed = _read(self.data, episode)["observations"]
+        entries = observed.values() if isinstance(observed, dict) else [observed]
+        frames = [one for one in map(np.asarray, entries) if one.dtype == np.uint8 and one.shape[3:] == (3,)]
+        if len(frames) != 1:
+            rule = "must have observations that are frames, uint8 (T, H, W, 3), or one such entry"
+            shapes = short_repr([np.shape(one) for one in entries])
+            raise InputError(f"The dataset {self.data} {rule}. Episode {episode} has {shapes}.")
+        return frames[0]
+
+
+def read_task_rewards(data: Path, count: int) -> Iterator[NDArray[np.float64]]:
+    """Read the environment's own rewards of each of `count` episodes, float64 (T,)."""
+    for number in range(count):
+        episode = _read(data, number)
+        infos = episode["infos"] or {}
+        own = infos["task_reward"][1:] if "task_reward" in infos else episode["rewards"]
+        yield np.asarray(own, dtype=np.float64)
+
+
+def write_rewards(data: Path, out: Path, labels: Sequence[str], rewards: Sequence[NDArray[np.float32]]) -> None:
+    """Write a copy of a Minari dataset with other rewards.
+
+    Args:
+        data: The folder of the dataset.
+        out: The folder to write.
+        labels: What the P rewards are, for the metadata.
+        rewards: Of each episode float32 (T + 1, P): of all its states, the initial one first. Its rewards become those
+            of the first column; its infos get all as `prompt_rewards`, and the earlier ones as `task_reward`.
+    """
+    import h5py
+
+    with reading(f"The dataset {data}", *_DAMAGE):
+        own = list(read_task_rewards(data, len(rewards)))
+        out.mkdir(parents=True)
+        shutil.copyfile(data / "main_data.hdf5", out / "main_data.hdf5")
+        with h5py.File(out / "main_data.hdf5", "r+") as file:
+            for number, (task, scored) in enumerate(zip(own, rewards, strict=True)):
+                episode: Any = file[f"episode_{number}"]
+                infos = episode.require_group("infos")
+                _replace(episode, "rewards", scored[1:, 0].astype(np.float64))
+                _replace(infos, "prompt_rewards", scored)
+                _replace(infos, "task_reward", np.concatenate([[np.nan], task]))
+        metadata = {**read_json(data / "metadata.json"), "rewards": list(labels)}
+        atomic_write_text(out / "metadata.json", json.dumps(metadata))
+
+
+def _read(data: Path, episode: int) -> dict[str, Any]:
+    from minari.dataset.minari_storage import MinariStorage
+
+    with reading(f"The dataset {data}", *_DAMAGE):
+        return next(iter(MinariStorage.read(data).get_episodes([episode])))
+
+
+def _replace(group: Any, name: str, values: NDArray[Any]) -> None:
+    if name in group:
+        del group[name]
+    group.create_dataset(name, data=values, maxshape=(None, *values.shape[1:]), chunks=True)
