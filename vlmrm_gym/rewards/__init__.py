@@ -8,10 +8,12 @@ from vlmrm_gym.rewards.demonstrations import Demonstrations
 from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.heads import SequenceHead
 from vlmrm_gym.rewards.learned import Preference
+from vlmrm_gym.rewards.lerobot import LeRobot
 from vlmrm_gym.rewards.model import RenderSize, RewardModel
 from vlmrm_gym.rewards.own import ImportedReward
 from vlmrm_gym.rewards.program.spec import Program
 from vlmrm_gym.rewards.progress import Progress
+from vlmrm_gym.rewards.robometer import Robometer
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import from_mapping, load_reward, to_mapping
 from vlmrm_gym.rewards.success import Success
@@ -27,6 +29,7 @@ __all__ = [
     "Demonstrations",
     "Endpoint",
     "ImportedReward",
+    "LeRobot",
     "Preference",
     "PreferenceHead",
     "Program",
@@ -34,6 +37,7 @@ __all__ = [
     "RenderSize",
     "RewardModel",
     "RewardSpec",
+    "Robometer",
     "SequenceHead",
     "Success",
     "Sum",

@@ -27,7 +27,11 @@ def names_code(kind: object, values: Mapping[str, Any]) -> bool:
 
     A reward that is made of others runs theirs.
     """
-    own = kind == "import" or (isinstance(kind, str) and ":" in kind) or values.get("isolate", True) is not True
+    own = (
+        kind in ("import", "lerobot")
+        or (isinstance(kind, str) and ":" in kind)
+        or values.get("isolate", True) is not True
+    )
     return own or any(names_code(one.get("kind"), one) for one in _parts(values))
 
 
@@ -53,7 +57,7 @@ def names_server(kind: object, values: Mapping[str, Any]) -> bool:
     elsewhere = host not in (None, "localhost", "127.0.0.1", "::1") or key not in (None, "OPENAI_API_KEY")
     request = values.get("request")
     spends = isinstance(request, Mapping) and not set(request) <= set(SAMPLING)
-    own = kind == "endpoint" and (elsewhere or spends)
+    own = kind in ("endpoint", "robometer") and (elsewhere or spends)
     return own or any(names_server(one.get("kind"), one) for one in _parts(values))
 
 

@@ -18,9 +18,11 @@ from vlmrm_gym.rewards.combination import Combination
 from vlmrm_gym.rewards.demonstrations import Demonstrations
 from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.learned import Preference
+from vlmrm_gym.rewards.lerobot import LeRobot
 from vlmrm_gym.rewards.own import ImportedReward, OwnReward, check_kwargs, find_callable
 from vlmrm_gym.rewards.program.spec import Program
 from vlmrm_gym.rewards.progress import Progress
+from vlmrm_gym.rewards.robometer import Robometer
 from vlmrm_gym.rewards.saved import is_saved, read_saved, write_saved
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.success import Success
@@ -32,6 +34,8 @@ KINDS: Mapping[str, type[Any]] = {
     "preference": Preference,
     "program": Program,
     "endpoint": Endpoint,
+    "lerobot": LeRobot,
+    "robometer": Robometer,
     "import": ImportedReward,
     "sum": Sum,
     "progress": Progress,

@@ -51,7 +51,7 @@ class Connection:
     def post(self, headers: dict[str, str], body: bytes) -> Response:
         """Post a request. Raises a `RequestFailed` if the reply is late, too large or damaged."""
         self._clock.end = time.monotonic() + self._timeout
-        sent = [*_HEADERS, *headers.items()]
+        sent = list({**dict(_HEADERS), **headers}.items())
         try:
             with self._pool.stream("POST", self._url, headers=sent, content=body) as response:
                 received = {name.decode("latin-1").lower(): text.decode("latin-1") for name, text in response.headers}

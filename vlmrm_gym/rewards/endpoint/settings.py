@@ -63,7 +63,7 @@ class EndpointSettings:
         if self.base_url is not None:
             return self.base_url.rstrip("/")
         address = os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
-        _check_address("OPENAI_BASE_URL", address)
+        check_address("OPENAI_BASE_URL", address)
         return address.rstrip("/")
 
     @property
@@ -81,7 +81,7 @@ class EndpointSettings:
         if not isinstance(self.model, str) or not self.model:
             raise ValueError(f"`model` must be a name that the server knows. Received {short_repr(self.model)}.")
         if self.base_url is not None:
-            _check_address("base_url", self.base_url)
+            check_address("base_url", self.base_url)
         checked(self)
         if not is_number(self.timeout) or not 0 < self.timeout < np.inf:
             raise ValueError(f"`timeout` must be a positive number of seconds. Received {short_repr(self.timeout)}.")
@@ -103,7 +103,7 @@ class EndpointSettings:
             )
 
 
-def _check_address(name: str, value: object) -> None:
+def check_address(name: str, value: object) -> None:
     """Raise a ValueError unless a value is the address of a server without a key in it."""
     address = None
     with suppress(ValueError):  # brackets or a port that are none
