@@ -98,3 +98,38 @@ def test_copies_and_calls_after_close_are_refused():
     for call in (envs.reset, envs.flush, envs.render, lambda: envs.step(np.zeros(1, dtype=int))):
         with pytest.raises(ClosedEnvironmentError, match="has been closed"):
             call()
+
+
+@pytest.mark.parametrize("scoring", ["episode", "step"])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        gym.wrappers.vector.NormalizeReward,
+        lambda envs: gym.wrappers.vector.TransformReward(envs, lambda rewards: rewards / 2),
+        lambda envs: gym.wrappers.vector.ClipReward(gym.wrappers.vector.TransformReward(envs, abs), 0, 1),
+    ],
+    ids=["normalised", "transformed", "two wrappers"],
+)
+def test_wrappers_that_would_change_rewards_before_they_arrive_are_refused(wrap, scoring):
+    envs = wrap(make([Counting] * 2, scoring=scoring))
+    envs.reset(seed=0)
+    if scoring == "step":
+        assert np.isfinite(envs.step(np.zeros(2, dtype=int))[1]).all()
+    else:
+        with pytest.raises(ValueError, match=r"`env` must not be wrapped in .*Reward: rewards are NaN until"):
+            envs.step(np.zeros(2, dtype=int))
+    envs.close()
+
+
+def test_statistics_of_rewards_that_arrive_later_are_warned_of_once():
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(make([Counting] * 2))
+    envs.reset(seed=0)
+    with pytest.warns(UserWarning, match="RecordEpisodeStatistics sums up rewards before they arrive"):
+        envs.step(np.zeros(2, dtype=int))
+    envs.step(np.zeros(2, dtype=int))
+    envs.close()
+    inside = make(gym.wrappers.vector.RecordEpisodeStatistics(SyncVectorEnv([lambda: Counting([2])] * 2)))
+    inside.reset(seed=0)
+    inside.step(np.zeros(2, dtype=int))
+    assert np.isfinite(inside.step(np.zeros(2, dtype=int))[4]["episode"]["r"]).all()
+    inside.close()

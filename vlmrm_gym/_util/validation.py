@@ -178,11 +178,14 @@ def check_unscored(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
             check_unscored(single)
 
 
+REWARD_WRAPPERS = (VectorRewardWrapper, gym.wrappers.vector.NormalizeReward)
+"""Wrappers that change rewards."""
+
+
 def check_reward_wrappers(envs: VectorEnv[Any, Any, Any]) -> None:
     """Raise a ValueError if a wrapper changes rewards of scored environments: it does not change those in the infos."""
-    changing = VectorRewardWrapper | gym.wrappers.vector.NormalizeReward
     for one in layers(envs):
-        if isinstance(one, changing) and find_metadata(one, SCORED_KEY):
+        if isinstance(one, REWARD_WRAPPERS) and find_metadata(one, SCORED_KEY):
             raise ValueError(
                 f"`envs` must have no wrapper that changes rewards: they are read in the infos. Received {one}. Change "
                 "them in `reward=`."

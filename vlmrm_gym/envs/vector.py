@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.steps import VectorSteps
 from vlmrm_gym._util.validation import SCORED_KEY, check_autoreset_mode, check_unscored, weigh_task_rewards
+from vlmrm_gym.envs.outer import check_outer_wrappers
 from vlmrm_gym.infos import FIRST_STATE_KEY, SCENE_UPDATE_KEY, read_success
 from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.rewards.current_head import CurrentHead
@@ -98,6 +99,8 @@ class VLMRewardVectorEnv(VectorWrapper):
             self.overlap = options.overlap
             self.defers_rewards = options.scoring == "episode"
             """Whether rewards arrive later than the step, in the infos."""
+            self._knows_wrappers = not self.defers_rewards
+            """Whether the wrappers around these environments do nothing with rewards that have not arrived."""
             self._needs_reset = False
             """Whether an exception has left `step`, or a reset of all environments."""
             self._weight = options.task_reward_weight
@@ -171,6 +174,9 @@ class VLMRewardVectorEnv(VectorWrapper):
                 are kept, and are scored again.
         """
         self._begin_call(self._delivery.is_interrupted or self._needs_reset)
+        if not self._knows_wrappers:
+            check_outer_wrappers(self)
+            self._knows_wrappers = True
         self._needs_reset = True
         self._capture.begin_step()
         step = self._steps.step(actions)
