@@ -16,6 +16,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import gymnasium as gym
 import minari
 import numpy as np
 import torch
@@ -77,6 +78,11 @@ class TwinQ(nn.Module):
 
 class Agent(nn.Module):
     """The policy, a Gaussian of fixed width around an action, and how it sees the world."""
+
+    mean: torch.Tensor
+    std: torch.Tensor
+    center: torch.Tensor
+    reach: torch.Tensor
 
     def __init__(self, mean: torch.Tensor, std: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> None:
         super().__init__()
@@ -160,7 +166,9 @@ def main(args: Args) -> dict[str, float]:
     folder.mkdir(parents=True, exist_ok=True)
     data, task = read(args.datasets), find_task(args.env_id)
     envs = make_vector_env(args.env_id, args.episodes, autoreset_mode="SameStep")
-    agent = learn(args, data, envs.single_action_space.low, envs.single_action_space.high)
+    space = envs.single_action_space
+    assert isinstance(space, gym.spaces.Box), "IQL is for continuous actions"
+    agent = learn(args, data, space.low, space.high)
     torch.save(agent.state_dict(), folder / "agent.pt")
     result = play_episodes(envs, agent.act, seed=10_000).means((task and task.success_threshold) or 0.5)
     envs.close()

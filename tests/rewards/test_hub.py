@@ -121,3 +121,21 @@ def test_a_server_that_does_not_answer_is_said(monkeypatch, tmp_path):
         pass
     with pytest.raises(InputError, match="`reward`: hf-hub:me/pole cannot be read from the hub"):
         load_reward("hf-hub:me/pole")
+
+
+def test_an_agent_is_the_same_after_the_hub(hub, cart_pole_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    main(["evaluate", str(cart_pole_run), "--episodes", "3", "--no-video"])
+    expected = json.loads((cart_pole_run / "evaluation.json").read_text())
+    name = push(cart_pole_run, "me/agent")
+    files = next(iter(hub.repos["me/agent"].values()))
+    assert {"README.md", "best.zip", "config.yaml", "evaluation.json"} <= set(files)
+    assert not any("checkpoint" in file or "events" in file for file in files)
+    assert b"vlmrm-gym evaluate hf-hub:me/agent" in files["README.md"]
+    main(["evaluate", name, "--episodes", "3", "--no-video"])
+    found = json.loads((tmp_path / "me--agent" / "evaluation.json").read_text())
+    assert {**found, "policy": None} == {**expected, "policy": None}
+    vlmrm_gym.CLIP(prompt="a pole").push_to_hub("me/reward")
+    with pytest.raises(SystemExit):
+        main(["evaluate", "hf-hub:me/reward"])
+    assert "must have a config.yaml, which `vlmrm-gym push` writes" in capsys.readouterr().err

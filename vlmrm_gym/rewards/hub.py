@@ -1,6 +1,7 @@
-"""Rewards on Hugging Face's hub: saved folders, with a card that says what was measured. Nothing of it is executed."""
+"""Rewards and agents on Hugging Face's hub: folders, with a card that says what was measured. None is executed."""
 
 import json
+import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -16,9 +17,14 @@ PREFIX = "hf-hub:"
 """Begins the name of a reward on the hub: "hf-hub:organisation/name@commit"."""
 FILE = "reward.json"
 """The mapping form of a reward, in the folder that it was saved to."""
+CONFIG = "config.yaml"
+"""The settings of a run, in its folder."""
 _SUFFIXES = (".safetensors", ".png")
+POLICY = "best.zip"
+_RUN = (CONFIG, POLICY, "versions.json", "evaluation.json", "evaluation.mp4")
+"""What is kept of a run, beside the reward that it has learned."""
 MAX_BYTES = 2**29
-"""Of all files of a reward."""
+"""Of all files of a reward, or of an agent."""
 
 
 @contextmanager
@@ -38,11 +44,12 @@ def _asking(name: str) -> Any:
         raise InputError(f"`reward`: {name} cannot be read from the hub: {first_line(error)}") from error
 
 
-def download(name: str) -> Path:
+def download(name: str, main: str = FILE) -> Path:
     """Download a reward, or find it in the cache: the folder that `RewardSpec.save` wrote.
 
     Args:
         name: "hf-hub:organisation/name@commit"; without a commit it is the newest, which is printed.
+        main: The file that it must have: `FILE` of a reward, `CONFIG` of an agent.
 
     Raises:
         InputError: It does not exist, cannot be reached, is no reward, or is too large.
@@ -53,48 +60,70 @@ def download(name: str) -> Path:
     with _asking(name):
         info = HfApi().model_info(repo, revision=revision or None, files_metadata=True)
         files = {one.rfilename: one.size or 0 for one in info.siblings or ()}
-        taken = list(filter(_is_part, files))
-        if FILE not in files:
+        taken = [file for file in files if _is_part(file, main)]
+        if main not in files:
             has = short_repr(sorted(files)[:5])
-            raise InputError(f"`reward`: {name} must have a {FILE}, which `vlmrm-gym push` writes. It has {has}.")
+            raise InputError(f"{name} must have a {main}, which `vlmrm-gym push` writes. It has {has}.")
         if (size := sum(files[file] for file in taken)) > MAX_BYTES:
             raise InputError(f"`reward`: {name} must have at most {MAX_BYTES:,} bytes. It has {size:,}.")
         if revision != info.sha:
             say_once(f"{name} is {PREFIX}{repo}@{info.sha}. Name it so to get the same reward later.")
         paths = [Path(hf_hub_download(repo, file, revision=info.sha)) for file in taken]
-    return paths[taken.index(FILE)].parent
+    return paths[taken.index(main)].parent
 
 
-def _is_part(file: str) -> bool:
-    """Tell whether a file is part of a reward: all else stays where it is."""
-    return file == FILE or file.endswith(_SUFFIXES)
+def download_agent(name: str) -> Path:
+    """Download an agent into a folder of this one, such as `organisation--name`; see `download`."""
+    found, folder = download(name, CONFIG), Path(name.removeprefix(PREFIX).partition("@")[0].replace("/", "--"))
+    folder.mkdir(exist_ok=True)
+    for file in filter(lambda one: _is_part(one.name, CONFIG), found.iterdir()):
+        shutil.copyfile(file, folder / file.name)
+    return folder
 
 
-def upload(folder: Path, repo: str, *, private: bool = False, figures: Mapping[str, Any] | None = None) -> str:
-    """Upload a saved reward with a card. Returns its name, "hf-hub:organisation/name@commit".
+def _is_part(file: str, main: str) -> bool:
+    """Tell whether a file is part of a reward, or of an agent: all else stays where it is."""
+    return file == FILE or file.endswith(_SUFFIXES) or (main == CONFIG and file in _RUN)
 
-    `figures` are what was measured of it. Raises an InputError if the hub refuses it.
+
+def upload(
+    folder: Path,
+    repo: str,
+    *,
+    private: bool = False,
+    figures: Mapping[str, Any] | None = None,
+    policy: Path | None = None,
+) -> str:
+    """Upload a saved reward, or an agent, with a card. Returns its name, "hf-hub:organisation/name@commit".
+
+    `figures` are what was measured of it, `policy` is the file of an agent. Raises an InputError if the hub refuses it.
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 
-    values, api, name = read_json(folder / FILE), HfApi(), f"{PREFIX}{repo}"
-    files = [path for path in sorted(folder.iterdir()) if _is_part(path.name)]
+    main = FILE if policy is None else CONFIG
+    values, api, name = read_json(folder / FILE) if policy is None else {}, HfApi(), f"{PREFIX}{repo}"
+    files = {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and _is_part(path.name, main)}
+    files |= {} if policy is None else {POLICY: policy}
     with _asking(name), tempfile.TemporaryDirectory() as temporary:
-        card = Path(temporary) / "README.md"
-        card.write_text(write_card(repo, values, figures or {}), encoding="utf-8")
+        files["README.md"] = Path(temporary) / "README.md"
+        files["README.md"].write_text(write_card(repo, values, figures or {}), encoding="utf-8")
         api.create_repo(repo, private=private, exist_ok=True)
-        operations = [CommitOperationAdd(path.name, str(path)) for path in (*files, card)]
-        commit = api.create_commit(repo, operations, commit_message="A reward of vlmrm_gym")
+        operations = [CommitOperationAdd(file, str(path)) for file, path in files.items()]
+        commit = api.create_commit(repo, operations, commit_message="From vlmrm_gym")
     return f"{name}@{commit.oid}"
 
 
 def write_card(repo: str, values: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
-    """Write the card of a reward: its kind and settings, how to use it, and what was measured of it."""
+    """Write the card of a reward, or without values of an agent: how to use it, and what was measured of it."""
     rows = [f"| {key} | {_as_cell(value)} |" for key, value in values.items() if value is not None]
     lines = ["---", "library_name: vlmrm_gym", "tags: [reward-model, reinforcement-learning, vlmrm_gym]", "---", ""]
-    lines += [f"# {repo.rpartition('/')[2]}", "", f"A reward of the kind `{values.get('kind')}`.", "", "```python"]
-    lines += ["import vlmrm_gym", "", f'env = vlmrm_gym.VLMReward(env, reward="{PREFIX}{repo}")', "```", ""]
-    lines += ["| field | value |", "|---|---|", *rows]
+    lines += [f"# {repo.rpartition('/')[2]}", ""]
+    if values:
+        lines += [f"A reward of the kind `{values.get('kind')}`.", "", "```python"]
+        lines += ["import vlmrm_gym", "", f'env = vlmrm_gym.VLMReward(env, reward="{PREFIX}{repo}")', "```", ""]
+        lines += ["| field | value |", "|---|---|", *rows]
+    else:
+        lines += ["An agent.", "", "```bash", f"vlmrm-gym evaluate {PREFIX}{repo}", "```"]
     if figures:
         lines += ["", "| measured | |", "|---|---|"]
         lines += [f"| {key} | {_as_cell(value)} |" for key, value in figures.items() if value not in (None, [])]

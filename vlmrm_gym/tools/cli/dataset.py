@@ -56,7 +56,8 @@ class Dataset(RewardFlags, ViewOptions):
     env: str | None = None
     """in place of an ID: "package.module:function", which returns an environment made with render_mode="rgb_array" """
     policy: str = "random"
-    """random, constant (one action for a whole episode), or the folder of a run (its best policy, deterministic)"""
+    """random, constant (one action for a whole episode), or the folder of a run, or an agent on the hub (its best
+    policy, deterministic)"""
     episodes: int = 10
     """number of episodes"""
     steps: int | None = None
@@ -171,9 +172,9 @@ def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> tuple[str, str 
         make = random_actions if command.policy == "random" else constant_actions
         # The environment's own generator has the seed alone: these streams are independent of it.
         return command.policy, None, lambda seed: make(env.action_space, np.random.default_rng([seed, 1]))
-    folder = Path(command.policy).resolve()
     try:
-        policy = RunFolder.open(folder).policy("best")
+        opened = RunFolder.open(Path(command.policy))
+        policy, folder = opened.policy("best"), opened.path.resolve()
     except RunError as error:
         raise InputError(f"`policy` must be random, constant or the folder of a run. {error}") from error
     from vlmrm_gym.tools.train.evaluation import run_actions  # deferred: loads torch

@@ -29,7 +29,7 @@ class Evaluate:
     """
 
     run: Annotated[Path, tyro.conf.Positional]
-    """the run's folder"""
+    """the run's folder, or hf-hub:organisation/name@commit, an agent that `vlmrm-gym push` has uploaded"""
     episodes: int = 100
     """number of episodes"""
     policy: str = "best"

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.files import atomic_write, naming, sync
 from vlmrm_gym._util.validation import short_repr
+from vlmrm_gym.rewards.hub import PREFIX, download_agent
 
 METRICS = ("step", "seconds", "episodes", "vlm_return", "task_return", "success_fraction", "success", "scored")
 """Columns of metrics.csv: steps and seconds so far, the number of episodes scored, and their means.
@@ -64,7 +65,9 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """Open an existing folder; raises a RunError if it is not the folder of a run."""
+        """Open an existing folder, or an agent on the hub; raises a RunError if it is not the folder of a run."""
+        if str(path).startswith(PREFIX):
+            path = download_agent(str(path))
         if not (path / "config.yaml").is_file():
             raise RunError(f"{path} is not the folder of a run: it has no config.yaml.")
         return cls(path)
