@@ -153,7 +153,7 @@ def learn(args: Args, data: dict[str, torch.Tensor], low: np.ndarray, high: np.n
             for old, new in zip(target.parameters(), q.parameters(), strict=True):
                 old.lerp_(new, args.target_rate)
         if step % 1_000 == 0:
-            progress.set_postfix({name: f"{float(loss):.3g}" for name, loss in losses.items()})
+            progress.set_postfix({name: f"{float(loss.detach()):.3g}" for name, loss in losses.items()})
     return agent
 
 
