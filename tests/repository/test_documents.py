@@ -99,7 +99,8 @@ def test_flags_exist(monkeypatch, capsys):
         flags.setdefault(program, set()).add(flag)
     for program, passed in flags.items():
         _, command_or_file, *more = program.split()
-        monkeypatch.setattr(sys, "argv", [command_or_file, *more, "--help"])
+        help_flag = "--help-all" if command_or_file == "train" else "--help"
+        monkeypatch.setattr(sys, "argv", [command_or_file, *more, help_flag])
         is_file = program.startswith("python")
         run = partial(runpy.run_path, command_or_file, run_name="__main__") if is_file else partial(cli.main, sys.argv)
         with pytest.raises(SystemExit):

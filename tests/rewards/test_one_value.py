@@ -67,7 +67,7 @@ else:
     raise AssertionError("it was accepted")
 for command in ("train", "check", "score", "dataset"):
     try:
-        cli.main([command, "--help"])
+        cli.main([command, "--help-all" if command == "train" else "--help"])
     except SystemExit:
         pass
 """

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from contextlib import closing
@@ -182,7 +183,7 @@ def test_a_registered_kind_reaches_the_commands_and_their_help(redness, pictures
     assert "redness, scored by the process that trains" in capsys.readouterr().out
     for command in ("check", "score", "dataset", "train"):
         with pytest.raises(SystemExit):
-            main([command, "--help"])
+            main([command, "--help-all" if command == "train" else "--help"])
         assert "redness(scale)" in capsys.readouterr().out.replace("\n", " ")
 
 
@@ -254,3 +255,24 @@ def test_prompts_and_models_are_columns_of_a_dataset(tmp_path):
     again = record_dataset(CARTPOLE, reward=spec, overwrite=True, **settings)
     (alone,) = minari.MinariDataset(again / "data")
     np.testing.assert_allclose(alone.infos["prompt_rewards"][:, 0], episode.infos["prompt_rewards"][:, 0], atol=1e-6)
+
+
+def test_the_help_of_train_is_short_and_its_flags_exist(capsys):
+    """At most 25 flags; one that is short for another is the same key."""
+    from vlmrm_gym.tools.cli.train import configure
+
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "--help"])
+    assert not ended.value.code
+    shown = capsys.readouterr().out
+    flags = re.findall(r"^ +(--[a-z-]+)", shown, re.M)
+    assert len(flags) <= 25
+    assert {"--prompt", "--total-timesteps", "--seed", "--resume", "--help-all"} <= set(flags)
+    with pytest.raises(SystemExit):
+        main(["train", "--help-all"])
+    everything = capsys.readouterr().out
+    assert all(flag in everything for flag in set(flags) - {"--help-all"})
+    config = configure(
+        None, ["--env-name", CARTPOLE, "--total-timesteps", "9000", "--num-envs", "3", "--algorithm", "PPO"]
+    )
+    assert (config.rl.n_steps, config.rl.n_envs_per_worker, config.rl.algorithm) == (9000, 3, "PPO")

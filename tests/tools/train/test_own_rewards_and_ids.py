@@ -40,7 +40,7 @@ def test_the_keys_of_a_file_are_the_fields_of_clip(capsys):
     assert keys == [one.name for one in fields(CLIP) if one.init]
     assert CLIP(prompt="a").settings() == {**RewardConfig().settings(), "prompt": "a"}
     with pytest.raises(SystemExit):
-        main(["train", "--help"])
+        main(["train", "--help-all"])
     shown = " ".join(re.sub("[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
     assert "--reward.alpha FLOAT Strength of the goal-baseline regularisation, from 0 (cosine" in shown
     assert "--reward.precision {auto,fp32,bf16,fp16}" in shown

@@ -14,7 +14,7 @@ import tyro
 from vlmrm_gym._util.errors import say
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.saved import is_saved, read_saved
-from vlmrm_gym.tools.cli.settings import describe_kinds
+from vlmrm_gym.tools.cli.settings import PlainConsole, describe_kinds
 from vlmrm_gym.tools.train.algorithms import find_wrong_arguments
 from vlmrm_gym.tools.train.checks import check_key, complete, find_named_code
 from vlmrm_gym.tools.train.config import Config
@@ -29,6 +29,7 @@ from vlmrm_gym.tools.train.config_file import (
 )
 from vlmrm_gym.tools.train.config_types import FLAGS
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
+from vlmrm_gym.tools.train.short_help import short_help
 from vlmrm_gym.tools.train.signals import Interrupted
 from vlmrm_gym.tools.yaml_values import read_flag, yaml_flags
 
@@ -41,13 +42,12 @@ class Train:
 
         vlmrm-gym train VLMRM/CartPole-v1
         vlmrm-gym train Ant-v5 --prompt "an ant robot on its back" --model ViT-B-32/laion2b_s34b_b79k
-        vlmrm-gym train config.yaml --seed 3 --reward.num-workers 2
+        vlmrm-gym train config.yaml --seed 3 --num-workers 2
         vlmrm-gym train VLMRM/CartPole-v1 --reward preference --labeler human
         vlmrm-gym train --resume runs/CartPole-v1__DQN__0__1700000000
 
-    --prompt, --goal-images, --baseline, --baseline-images, --alpha, --model, --camera and --labeler are short for
-    --reward.prompt and so on, --reward for --reward.name, and --reward-kwargs for --reward.kwargs. Any parameter of the
-    algorithm is a flag, whose value is YAML: --rl.learning-rate 3e-4, --rl.policy-kwargs "{net_arch: [64, 64]}".
+    Flags are keys of the file: --prompt is short for --reward.prompt, --total-timesteps for --rl.n-steps. Any parameter
+    of the algorithm is one, whose value is YAML: --rl.learning-rate 3e-4, --rl.policy-kwargs "{net_arch: [64, 64]}".
 
     Ctrl-C ends the training with a checkpoint, when the episodes have ended. After Ctrl-C, a crash or a reboot,
     --resume continues from the newest checkpoint as if nothing had happened.
@@ -70,9 +70,16 @@ class Train:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    spelled = id_as_flag(arguments)
-    kinds = f"Kinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}."
-    train(_read_flags(spelled, Config(), f"{inspect.cleandoc(Train.__doc__ or '')}\n\n{kinds}"), spelled)
+    spelled, about = id_as_flag(arguments), inspect.cleandoc(Train.__doc__ or "")
+    if {"-h", "--help"} & set(spelled):
+        console = PlainConsole()
+        for part in short_help(about):
+            console.print(part, width=min(console.width, 110))
+        sys.exit()
+    short = ", ".join(f"--{flag} ({key})" for flag, key in FLAGS.items() if "." not in flag).replace("_", "-")
+    kinds = f"Kinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}.\n\nShort flags: {short}."
+    spelled = ["--help" if word == "--help-all" else word for word in spelled]
+    train(_read_flags(spelled, Config(), f"{about}\n\n{kinds}"), spelled)
 
 
 def train(command: Train, arguments: list[str]) -> None:

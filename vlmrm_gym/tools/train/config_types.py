@@ -34,10 +34,15 @@ ALIASES: Mapping[str, str] = {
 """Words of the published format in `reward`, and of Python, in files and flags, and the keys here."""
 
 _SHORT = ("prompt", "goal_images", "baseline", "baseline_images", "alpha", "model", "camera", "labeler")
+_SHORT += ("combine_views", "num_workers", "score_every", "task_reward_weight")
 FLAGS: Mapping[str, str] = {
     **{name: f"reward.{name}" for name in _SHORT},
     "reward": "reward.name",
     "reward_kwargs": "reward.kwargs",
+    "total_timesteps": "rl.n_steps",
+    "algorithm": "rl.algorithm",
+    "num_envs": "rl.n_envs_per_worker",
+    "episode_length": "rl.episode_length",
     **{f"reward.{word}": f"reward.{name}" for word, name in ALIASES.items()},
 }
 """Short flags, and those of the published format's words, with the keys that they stand for."""
