@@ -39,8 +39,10 @@ if TYPE_CHECKING:
         load_reward,
     )
     from vlmrm_gym.states import CaptureState
+    from vlmrm_gym.tools.cli.check import check
     from vlmrm_gym.tools.cli.fit import fit_preferences
     from vlmrm_gym.tools.fit_videos import fit_demonstrations
+    from vlmrm_gym.tools.score_frames import score
 
 __all__ = [
     "CLIP",
@@ -71,10 +73,12 @@ __all__ = [
     "VLMReward",
     "VLMRewardVectorEnv",
     "__version__",
+    "check",
     "fit_demonstrations",
     "fit_preferences",
     "load_reward",
     "read_late",
+    "score",
 ]
 
 for _task in TASKS:
@@ -93,13 +97,23 @@ _LAZY = {
     "rewards": "CLIP CLIPReward Demonstrations Endpoint LeRobot Preference Program Progress RewardModel "
     "RewardSpec Robometer SequenceHead Success Sum TaskReward load_reward",
     "states": "CaptureState",
+    "tools.cli.check": "check",
     "tools.cli.fit": "fit_preferences",
     "tools.fit_videos": "fit_demonstrations",
+    "tools.score_frames": "score",
 }
 """Public names by the module that has them."""
 
 
+_ROOMS = ("learning", "rewards", "sb3", "states", "tasks", "torchrl")
+"""Public modules, which need no import of their own."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        import importlib
+
+        return importlib.import_module(f"vlmrm_gym.{name}")
     for module, names in _LAZY.items():
         if name in names.split():
             import importlib
@@ -109,4 +123,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *_ROOMS})

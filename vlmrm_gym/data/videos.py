@@ -8,7 +8,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -252,7 +252,7 @@ def plot_several(path: Path, labels: Sequence[str], rewards: Sequence[NDArray[np
 
 
 def plot_rewards(
-    path: Path, labels: Sequence[str], rewards: NDArray[np.floating[Any]], seconds: Sequence[float] | None
+    path: Path | IO[bytes], labels: Sequence[str], rewards: NDArray[np.floating[Any]], seconds: Sequence[float] | None
 ) -> None:
     """Draw rewards (T, C) into a PNG file, a line for each column, over T times or over frame numbers."""
     from matplotlib.figure import Figure

@@ -14,12 +14,13 @@ from vlmrm_gym.tasks import Task
 
 
 def make_unscored_env(
-    id: str | None, function: str | None, episode_length: int | None = None, *, textured: bool | None = None
+    id: str | None, function: Any, episode_length: int | None = None, *, textured: bool | None = None
 ) -> gym.Env[Any, Any]:
     """Make the environment that a user names, without a reward of a model; an InputError if it cannot be made.
 
     It is either that of a registered ID ("module:ID" imports the module first), or of "package.module:attribute", a
-    function without arguments or a class. `episode_length`, in steps, and `textured` are for IDs; None: the ID's own.
+    function without arguments or a class; from Python also the function or class itself, or an environment, which is
+    not closed. `episode_length`, in steps, and `textured` are for IDs; None: the ID's own.
     """
     if (id is None) == (function is None):
         received = "neither" if id is None else "both"
@@ -27,7 +28,10 @@ def make_unscored_env(
     task = None if id is None else find_named_task(id)
     try:
         if function is not None:
-            env = find_callable(function, "env")()
+            if isinstance(function, gym.Env):
+                env: Any = _KeptOpen(function)
+            else:
+                env = (find_callable(function, "env") if isinstance(function, str) else function)()
             check_env(env)
             check_renders(env)
             return env
@@ -38,6 +42,13 @@ def make_unscored_env(
     except Exception as error:  # as may the environment's constructor
         reason = truncate(str(error) or repr(error), 1_000)
         raise InputError(f"The environment {short_repr(id or function)} cannot be used: {reason}") from error
+
+
+class _KeptOpen(gym.Wrapper[Any, Any, Any, Any]):
+    """Leaves the environment open: it is its owner's to close."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 def find_named_task(id: str) -> Task | None:

@@ -1,9 +1,11 @@
 """Results of a check as data: `check.pipeline` measures them, and `check.report` shows them."""
 
+import importlib
 import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -189,6 +191,10 @@ class Report:
     """The command that makes this report again."""
     provenance: Mapping[str, str] = field(default_factory=dict)
     """Date, version, weights, seed and hardware, by their labels: see `vlmrm_gym.tools.check.results`."""
+
+    def _repr_html_(self) -> str:
+        page = importlib.import_module("vlmrm_gym.tools.check.report").render(self)  # by name: it imports this file
+        return f'<iframe srcdoc="{escape(page)}" width="100%" height="640" style="border: 0"></iframe>'
 
 
 def read_provenance(*, weights: str, seed: int) -> Mapping[str, str]:

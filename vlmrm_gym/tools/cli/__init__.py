@@ -7,6 +7,7 @@ below.
 import difflib
 import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -45,7 +46,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments is None:
         arguments = sys.argv[1:]
         sys.path.append("")  # modules that settings name may lie in the current folder
-    name, *rest = arguments or ["--help"]
+    try:
+        _choose(*(arguments or ["--help"]))
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads the output has enough of it: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def _choose(name: str, *rest: str) -> None:
     if name == "--version":
         say(f"vlmrm-gym {__version__}")
     elif name in ("-h", "--help"):

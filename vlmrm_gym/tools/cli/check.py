@@ -1,5 +1,6 @@
 """The command `vlmrm-gym check`: measures of a reward before training, and the failures that it pays most."""
 
+import itertools
 import json
 import shlex
 import sys
@@ -8,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import gymnasium as gym
 import numpy as np
 import tyro
 
@@ -74,17 +76,25 @@ def main(arguments: Sequence[str]) -> None:
     _check(parse(Check, "check", arguments), shlex.join(["vlmrm-gym", "check", *arguments]))
 
 
-def check(id: str | None = None, **settings: Any) -> "Report":
-    """Check a reward before training: `vlmrm-gym check` as a function.
+def check(env: Any = None, rewards: Any = (), **settings: Any) -> "Report":
+    """Check rewards before training, in Python and in notebooks: `vlmrm-gym check` as a function.
 
-    The settings are the flags, see `Check`: `check("VLMRM/CartPole-v1", prompt=["a pole", "an upright pole"])`. Raises
-    an InputError if a setting, the environment or the output folder cannot be used.
+    Args:
+        env: A registered ID; or an environment made with `render_mode="rgb_array"`, or what makes one.
+        rewards: A reward, or several to compare; without one, the task's own prompt.
+        settings: The flags, see `Check`: `check("VLMRM/CartPole-v1", prompt=["a pole", "an upright pole"])`.
 
     Returns:
-        The report, which the folder has as `FILES`.
+        The report, which a notebook shows, and the folder (`out`) has as `FILES`.
+
+    Raises:
+        InputError: A setting, the environment or the output folder cannot be used.
     """
-    values = ", ".join([repr(id), *(f"{name}={value!r}" for name, value in settings.items())])
-    return _check(Check(id, **settings), f"{__name__}.check({values})")
+    values = [repr(env)] + [f"rewards={rewards!r}"] * bool(rewards)
+    values += [f"{name}={value!r}" for name, value in settings.items()]
+    settings |= {"id": env} if isinstance(env, str) else {} if env is None else {"env": env}
+    settings |= {"reward": rewards} if rewards else {}
+    return _check(Check(**settings), f"vlmrm_gym.check({', '.join(values)})")
 
 
 def _check(command: Check, made_by: str) -> "Report":
@@ -101,7 +111,7 @@ def _check(command: Check, made_by: str) -> "Report":
     from vlmrm_gym.tools.cli.settings import PlainConsole
 
     settings = AuditSettings(
-        name=command.id or str(command.env),
+        name=command.id or _name(command.env),
         make_env=lambda textured: make_unscored_env(command.id, command.env, textured=textured),
         task=task,
         success_fn=None if command.success is None else find_success_fn(command.success),
@@ -122,7 +132,7 @@ def _check(command: Check, made_by: str) -> "Report":
     if not candidates:
         raise InputError('`prompt` must be given: what the agent should do. Pass --prompt "a text".')
     _say_calls(candidates)
-    folder = command.out or Path(f"{settings.name.split('/')[-1].replace(':', '.')}_check")
+    folder = command.out or _new_folder(settings.name, overwrite=command.overwrite)
     with output_folder(folder, overwrite=command.overwrite):
         settings = replace(settings, **_read_rollouts(command))
         with tqdm(unit=" states", file=sys.stderr, dynamic_ncols=True) as progress:
@@ -136,6 +146,23 @@ def _check(command: Check, made_by: str) -> "Report":
             raise
     print_summary(report, PlainConsole(), page)
     return report
+
+
+def _name(env: Any) -> str:
+    """Name what makes an environment, or an environment: by its ID if it has one."""
+    if isinstance(env, gym.Env):
+        return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    return env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+
+
+def _new_folder(name: str, *, overwrite: bool) -> Path:
+    """A folder for the check of an environment: numbered, if there is one."""
+    stem = f"{name.split('/')[-1].replace(':', '.')}_check"
+    numbers = itertools.count(2)
+    folder = Path(stem)
+    while folder.exists() and not overwrite:
+        folder = Path(f"{stem}_{next(numbers)}")
+    return folder
 
 
 def _check_settings(command: Check) -> None:
