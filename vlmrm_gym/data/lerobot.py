@@ -131,7 +131,7 @@ class LeRobotDataset:
         atomic_write_text(meta / "stats.json", json.dumps(stats, indent=4))
 
     def _left_out(self, folder: str, names: list[str]) -> list[str]:
-        """What is not copied as it is: the tables of frames, and links, which might lead anywhere."""
+        """Leave out the tables of frames, which are written anew, and links, which might lead anywhere."""
         inside = Path(folder)
         return [one for one in names if (inside / one).is_symlink() or (inside == self.folder and one == "data")]
 
@@ -215,7 +215,7 @@ def _rows(file: Any, columns: list[str]) -> list[tuple[Any, ...]]:
 
 
 def _add_features(metadata: Any, names: Any) -> Any:
-    """What the library `datasets` says about the columns of a table, if it says anything."""
+    """Add columns to the metadata that the library `datasets` keeps in a table; None if there are none."""
     try:
         said = json.loads(metadata[b"huggingface"])
         said["info"]["features"] |= {name: {"dtype": "float32", "_type": "Value"} for name in names}

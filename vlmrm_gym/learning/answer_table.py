@@ -24,7 +24,7 @@ _MAX_TABLE = 2**28
 """Its bytes, at most."""
 
 
-class Row(NamedTuple):
+class Compared(NamedTuple):
     """A line of the table."""
 
     first: Place
@@ -32,7 +32,7 @@ class Row(NamedTuple):
     preference: float
 
 
-def read_table(path: Path) -> list[Row]:
+def read_table(path: Path) -> list[Compared]:
     """Read a CSV file with the columns `COLUMNS`; an InputError names the line that cannot be used."""
     rows = []
     with reading(path, csv.Error):
@@ -52,7 +52,7 @@ def read_table(path: Path) -> list[Row]:
             if min(first, start, second, other, steps - 1) < 0 or not 0 <= preference <= 1:
                 rule = "must have episodes and steps from 0 on, `steps` of at least 1, and a preference from 0 to 1"
                 raise InputError(f"{path}, line {table.line_num}: it {rule}. Received {short_repr(words)}.")
-            rows.append(Row((0, first, start, steps), (0, second, other, steps), preference))
+            rows.append(Compared((0, first, start, steps), (0, second, other, steps), preference))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""What `vlmrm-gym score` does with a dataset: rewards of all its transitions, and a copy of it that has them."""
+"""`vlmrm-gym score` of a dataset: rewards of all its transitions, and a copy of it that has them."""
 
 import csv
 import json

@@ -23,7 +23,7 @@ from vlmrm_gym.states.states import States
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class FrameScores:
     """Rewards of successive frames by one or several rewards. A notebook shows them as a plot."""
 
     rewards: NDArray[np.float32]
@@ -47,7 +47,7 @@ class Scores:
         return f'<img src="data:image/png;base64,{picture}" alt="{escape(repr(self))}" style="max-width: 100%">'
 
 
-def score(frames: Any, rewards: Any, *, device: str = "auto", progress: bool = False) -> Scores:
+def score(frames: Any, rewards: Any, *, device: str = "auto", progress: bool = False) -> FrameScores:
     """Score successive frames by one or several rewards, before any training.
 
     Args:
@@ -72,7 +72,7 @@ def score(frames: Any, rewards: Any, *, device: str = "auto", progress: bool = F
             for part in batch(decoded, scorer.microbatch_size):
                 scored.append(scorer(States(np.stack([one.frame for one in part]))))
                 bar.update(len(part))
-    return Scores(np.concatenate(scored), [_label(one, spec) for one, spec in zip(several, specs, strict=True)])
+    return FrameScores(np.concatenate(scored), [_label(one, spec) for one, spec in zip(several, specs, strict=True)])
 
 
 def _label(given: Any, spec: Any) -> str:
