@@ -2,13 +2,13 @@
 
 import ast
 import re
-import runpy
 import sys
 import types
 from pathlib import Path
 
 import dqn_cartpole
 import furl
+import own_env
 import preference_sac
 import pytest
 import sac_continuous
@@ -89,6 +89,7 @@ def test_what_a_stable_baselines3_user_writes(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
-def test_an_environment_of_ones_own(capsys):
-    runpy.run_module("own_env", run_name="__main__")
-    assert capsys.readouterr().out.strip()
+def test_an_environment_of_ones_own_trains(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own_env.main(own_env.Args(total_timesteps=250))
+    assert (tmp_path / "own_env.zip").exists()
