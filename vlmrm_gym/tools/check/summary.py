@@ -77,7 +77,25 @@ def format_number(value: float | None) -> str:
 def explain_missing_auc(report: Report) -> str:
     """Why there is no AUC."""
     problems = [own.problem for own in report.agreements.values() if own.problem]
-    return " ".join(["AUC was not measured: success is unknown, or the same for all states.", *problems])
+    remedy = (
+        'To say which states succeed, return info["success"] from the environment, pass --success for a MuJoCo '
+        "environment, or label rollouts: vlmrm-gym dataset, then --rollouts and --labels."
+    )
+    return " ".join(["AUC was not measured: success is unknown, or the same for all states.", *problems, remedy])
+
+
+def conclude(measures: Measures) -> str:
+    """Say in a sentence what follows from the measures; no measure says that an agent will learn."""
+    if measures.auc is None:
+        return "look at the states with the highest rewards, in the report: agents will go there."
+    pairs = f"it orders success above failure in {round(100 * measures.auc.value)} of 100 pairs"
+    if measures.ranks is False:
+        return f"{pairs}, which controls reach, too: reword the prompt, or take another view, model or reward."
+    if measures.exploit_excess is None:
+        return f"{pairs}."
+    if measures.exploit_excess > 0:
+        return f"{pairs}; the search found failing states that are paid more than success: look at them."
+    return f"{pairs}; the search found no failing state that is paid more than the median success."
 
 
 def describe_number(value: Interval | float | None) -> list[str]:
@@ -129,10 +147,20 @@ def print_summary(report: Report, console: Console, path: Path | None) -> None:
         console.print(f"AUC, EPIC distance and the control's AUC are of the {report.measures.states}.")
     if report.table:
         console.print(_make_table(report.table))
+        for row in report.table[:MAX_ROWS]:
+            others = _others(row, varying_settings(report.table))
+            console.print(f"{', '.join([row.candidate.title, *others])}: {conclude(row.measures)}")
     if (left := len(report.table) - MAX_ROWS) > 0:
         console.print(f"{left} more combination{'s are' if left > 1 else ' is'} in the report.")
     if path is not None:
         console.print(f"Report: {path}", soft_wrap=True)
+
+
+def _others(row: MeasuredCandidate, names: Sequence[str]) -> list[str]:
+    """Describe the settings of a row by which it differs from others."""
+    settings = row.candidate.settings
+    known = [name for name in names if settings.get(name) is not None]
+    return [f"{label(name).lower()} {describe_setting(settings[name])}" for name in known]
 
 
 def _make_table(rows: Sequence[MeasuredCandidate]) -> Table:
@@ -143,9 +171,7 @@ def _make_table(rows: Sequence[MeasuredCandidate]) -> Table:
         table.add_column(measure.short, justify="right", no_wrap=True)
     names = varying_settings(rows)
     for row in rows[:MAX_ROWS]:
-        settings = row.candidate.settings
-        known = [name for name in names if settings.get(name) is not None]
-        others = [f"{label(name).lower()} {describe_setting(settings[name])}" for name in known]
+        others = _others(row, names)
         measures = ("\n".join(describe_measure(row.measures, name)) for name in shown)
         table.add_row(", ".join([row.candidate.title, *others]), *measures)
     return table
