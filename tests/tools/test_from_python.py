@@ -77,3 +77,12 @@ def test_a_reader_that_stops_reading_is_no_error():
     run = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert "Traceback" not in run.stderr
     assert run.stdout.startswith("usage: vlmrm-gym")
+
+
+def test_environments_say_what_they_are_scored_by():
+    env = gym.make("VLMRM/CartPole-v1", prompt=TASK_PROMPT)
+    envs = gym.make_vec("VLMRM/CartPole-v1", 2, prompt=TASK_PROMPT)
+    for one in (env, envs):
+        assert f"by CLIP(prompt='{TASK_PROMPT}'" in repr(one)
+        assert "model='tiny') of " in repr(one)
+        one.close()

@@ -21,6 +21,7 @@ from vlmrm_gym.rewards.current_head import CurrentHead
 from vlmrm_gym.rewards.heads import CombineViews, is_missing
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.sources import default_model
+from vlmrm_gym.rewards.sum import short_reward
 from vlmrm_gym.scoring import make_scoring_queue
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.options import ScoringOptions, takes_options
@@ -259,6 +260,9 @@ class VLMRewardVectorEnv(VectorWrapper):
         self.scorer.close()  # first: also if Ctrl-C has ended an earlier `close`
         self._capture.close()
         super().close(**kwargs)
+
+    def __repr__(self) -> str:
+        return f"<VLMRewardVectorEnv by {short_reward(self.reward)} of {self.env}>"
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(

@@ -25,6 +25,7 @@ from vlmrm_gym.rewards.own import OwnReward
 from vlmrm_gym.rewards.saved import PICTURES
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.specification import recorded
+from vlmrm_gym.rewards.sum import short_reward
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.options import ScoringOptions, takes_options
 from vlmrm_gym.scoring.state_encoder import DirectScorer, build_encoder
@@ -97,7 +98,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         RecordConstructorArgs.__init__(self, prompt=prompt, **keywords)
         gym.Wrapper.__init__(self, env)
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"], SCORED_KEY: "VLMReward"}
-        self._task_reward_weight = options.task_reward_weight
+        self._task_reward_weight, self._reward = options.task_reward_weight, specification
         self._view, self._scorer = view, scorer
         self._delivery, self._needs_reset = RewardDelivery(scorer, head, 1), False
         self._view.pin_camera()  # last: an exception above leaves the environment unchanged
@@ -142,6 +143,9 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
             self._delivery.end_episodes(_ALL)
         self._needs_reset = False
         return observation, float(scored.rewards[-1]), terminated, truncated, info
+
+    def __str__(self) -> str:
+        return f"<VLMReward by {short_reward(self._reward)} of {self.env}>"
 
     def compute_reward(self, *args: Any, **kwargs: Any) -> float:
         """Refuse to compute rewards from goals, as hindsight experience replay asks environments with goals to.
