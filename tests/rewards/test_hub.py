@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import TASK_PROMPT, cartpole_frame
 from hub_server import serve_hub
+from PIL import Image
 
 import vlmrm_gym
 from vlmrm_gym._util import errors
@@ -123,6 +124,18 @@ def test_a_server_that_does_not_answer_is_said(monkeypatch, tmp_path):
         load_reward("hf-hub:me/pole")
 
 
+def test_pictures_of_a_runs_goal_travel_with_the_agent(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray(cartpole_frame(0)).save("goal.png")
+    flags = ["--total-timesteps", "40", "--episode-length", "10", "--rl.n-envs-per-worker", "2", "--run-name", "shown"]
+    main(["train", CART_POLE, "--goal-images", "goal.png", *flags, "--logging.video-freq", "0"])
+    name = push(tmp_path / "runs" / "shown", "me/shown")
+    shutil.rmtree(tmp_path / "runs")
+    main(["evaluate", name, "--episodes", "2", "--no-video"])
+    with pytest.raises(InputError, match="`check` is for rewards"):
+        push(next(tmp_path.glob("me--shown--*")), "me/shown", check="check")
+
+
 def test_an_agent_is_the_same_after_the_hub(hub, cart_pole_run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     main(["evaluate", str(cart_pole_run), "--episodes", "3", "--no-video"])
@@ -133,7 +146,8 @@ def test_an_agent_is_the_same_after_the_hub(hub, cart_pole_run, tmp_path, monkey
     assert not any("checkpoint" in file or "events" in file for file in files)
     assert b"vlmrm-gym evaluate hf-hub:me/agent" in files["README.md"]
     main(["evaluate", name, "--episodes", "3", "--no-video"])
-    found = json.loads((tmp_path / "me--agent" / "evaluation.json").read_text())
+    (folder,) = tmp_path.glob("me--agent--*")
+    found = json.loads((folder / "evaluation.json").read_text())
     assert {**found, "policy": None} == {**expected, "policy": None}
     vlmrm_gym.CLIP(prompt="a pole").push_to_hub("me/reward")
     with pytest.raises(SystemExit):

@@ -64,6 +64,16 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def refuse_links(folder: Path) -> None:
+    """Raise an InputError if a folder has links in it, which may lead anywhere."""
+    for path in (folder, *folder.rglob("*")):
+        if path.is_symlink():
+            raise InputError(
+                f"{folder} must have no links. Received {path}. A dataset in Hugging Face's cache is made of them: "
+                "fetch it by `hf download ORGANISATION/NAME --repo-type dataset --local-dir FOLDER`."
+            )
+
+
 def check_folder(folder: Path, *, overwrite: bool = True, name: str = "out") -> None:
     """Raise an InputError if a folder is a file, or exists without `overwrite`; `name` is the parameter's."""
     exists = os.path.exists(folder)  # unlike `Path.exists`, False for a name that is too long

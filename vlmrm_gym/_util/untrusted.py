@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -153,13 +153,17 @@ def _read_array(content: bytes) -> NDArray[Any]:
     return np.load(io.BytesIO(content), allow_pickle=False)
 
 
-def check_hdf5(path: str | Path) -> None:
-    """Check that an HDF5 file is a tree of arrays and texts, all of them in it: no links, filters or objects."""
+def check_hdf5(path: str | Path, *, pictures: Sequence[str] = ()) -> None:
+    """Check that an HDF5 file is a tree of arrays and texts, all of them in it: no links, filters or objects.
+
+    Arrays of bytes in groups of the names `pictures` must be JPEGs, which take little memory when all are decoded.
+    """
     import h5py
     from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
+    from PIL import Image
 
     size = check_file(path)
-    with reading(path, RuntimeError, KeyError), h5py.File(path, "r") as file:
+    with reading(path, RuntimeError, KeyError, Image.DecompressionBombError), h5py.File(path, "r") as file:
         waiting: list[Any] = [file]
         while waiting:
             group = waiting.pop()
@@ -170,20 +174,21 @@ def check_hdf5(path: str | Path) -> None:
                 if isinstance(one, h5py.h5g.GroupID):
                     waiting.append(group[name])
                 else:
-                    size -= _stored_size(group[name])
+                    is_picture = not set(group[name].name.split("/")).isdisjoint(pictures)
+                    size -= _stored_size(group[name], is_picture=is_picture)
                 if size < 0:
                     raise ValueError(f"its data must be in it. Received more in {short_repr(name)} than the file has.")
 
 
 def _check_pictures(dataset: Any) -> int:
-    """Check that pictures, each the bytes of a JPEG, take little memory when all are decoded; returns their bytes."""
-    if not len(dataset) or bytes(dataset[0])[:2] != b"\xff\xd8":
-        return 0
+    """Check that all rows are the bytes of JPEGs, which take little memory when decoded; returns their bytes."""
     from PIL import Image
 
     size = pixels = 0
     for row in range(len(dataset)):
         content = dataset[row].tobytes()
+        if not content.startswith(b"\xff\xd8"):
+            raise ValueError(f"pictures must be JPEGs. Received others in {short_repr(dataset.name)}.")
         with Image.open(io.BytesIO(content), formats=["JPEG"]) as picture:
             size, pixels = size + len(content), pixels + picture.width * picture.height
         if pixels > _MAX_EPISODE_PIXELS:
@@ -191,7 +196,7 @@ def _check_pictures(dataset: Any) -> int:
     return size
 
 
-def _stored_size(dataset: Any) -> int:
+def _stored_size(dataset: Any, *, is_picture: bool) -> int:
     """Bytes of an HDF5 dataset, if it is stored in its file as it is. Raises a ValueError otherwise."""
     import h5py
 
@@ -199,10 +204,10 @@ def _stored_size(dataset: Any) -> int:
     if creation.get_external_count() or dataset.is_virtual or creation.get_nfilters():
         raise ValueError(f"its data must be in it, without filters. Received {short_repr(dataset.name)}.")
     if not dataset.dtype.hasobject:
-        if dataset.dtype == np.uint8 and dataset.ndim == 2:
+        if is_picture and dataset.dtype == np.uint8 and dataset.ndim == 2:
             _check_pictures(dataset)
         return dataset.nbytes
-    if h5py.check_vlen_dtype(dataset.dtype) == np.uint8 and dataset.ndim == 1:
+    if is_picture and h5py.check_vlen_dtype(dataset.dtype) == np.uint8 and dataset.ndim == 1:
         return _check_pictures(dataset)
     if text is None or dataset.ndim != 1:
         raise ValueError(f"it must have numbers and texts. Received {dataset.dtype} for {short_repr(dataset.name)}.")

@@ -195,6 +195,11 @@ def batch(frames: Iterator[TimedFrame], size: int, max_bytes: int = 2**28) -> It
             yield group
 
 
+def as_cell(text: str) -> str:
+    """A text as a cell of a table, with an apostrophe before it where a spreadsheet would take it for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
 def is_picture(path: Path) -> bool:
     """Tell whether a path is the file of a picture, by its suffix; hidden files are none."""
     return path.suffix.lower() in PICTURES and not path.name.startswith(".") and path.is_file()

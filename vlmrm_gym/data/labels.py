@@ -81,13 +81,16 @@ def check_data(data: Path) -> int:
         raise ValueError(f"it must have at least one episode. Received {short_repr(number)}")
     # Without spaces, Minari would make the environment that the metadata describe: code that a stranger's file names.
     waiting = [parse_json(known[name]) for name in ("observation_space", "action_space")]
+    has_pictures = False
     while waiting:
         space = waiting.pop()
         inner = space.get("subspaces", ())
         waiting += inner.values() if isinstance(inner, dict) else inner
         if not _DTYPE.fullmatch(space.get("dtype", "int64")):
             raise ValueError(f"a space must be of numbers. Received {short_repr(space['dtype'])}")
-    check_hdf5(data / "main_data.hdf5")
+        has_pictures |= space.get("dtype") == "uint8" and len(space.get("shape", ())) > 1
+    is_jpeg = known.get("jpeg_encoding", True) is not False and has_pictures
+    check_hdf5(data / "main_data.hdf5", pictures=("observations", "actions") if is_jpeg else ())
     return number
 
 
@@ -130,7 +133,7 @@ def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Tr
     )
 
 
-def _open_table(path: Path, columns: Sequence[str]) -> "csv.DictReader[str]":
+def open_table(path: Path, columns: Sequence[str]) -> "csv.DictReader[str]":
     """Open a CSV file. An InputError if it lacks one of these columns."""
     table = csv.DictReader(io.StringIO(read_text(path, _MAX_LABELS), newline=""))
     if not set(columns) <= (names := set(table.fieldnames or ())):
@@ -156,7 +159,7 @@ def read_video_labels(path: Path, sources: Mapping[str, Any]) -> dict[str, NDArr
     labels = {name: np.full(one.count, np.nan) for name, one in sources.items()}
     meant = {alias: name for name in labels for alias in (Path(name).stem, Path(name).name, name)}
     with reading(path, csv.Error):
-        table = _open_table(path, ("video", "success"))
+        table = open_table(path, ("video", "success"))
         for row in table:
             video, frame, success = ((row.get(name) or "").strip() for name in ("video", "frame", "success"))
             own = labels.get(meant.get(video, ""), np.empty(0))
@@ -192,7 +195,7 @@ def read_labels(path: Path, rollouts: Sequence[Trajectory]) -> list[NDArray[np.b
     labels = {(i, step): "" for i, rollout in enumerate(rollouts) for step in range(len(rollout))}
     lines: dict[tuple[int, int], int] = {}
     with reading(path, csv.Error):
-        table = _open_table(path, LABELS)
+        table = open_table(path, LABELS)
         for row in table:
             words = [(row[name] or "").strip().lower() for name in LABELS]
             episode, step = (int(word) if _NUMBER.fullmatch(word) else -1 for word in words[:2])

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
-from vlmrm_gym._util.files import atomic_write_text
+from vlmrm_gym._util.files import atomic_write_text, refuse_links
 from vlmrm_gym._util.untrusted import check_file, read_json, reading
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.data.frames import Video, decode_picture
@@ -33,8 +33,9 @@ TASK_REWARD = "next.task_reward"
 """The column that keeps the dataset's own rewards."""
 VERSION = "v3.0"
 _QUANTILES = (1, 10, 50, 90, 99)
-_MAX_ROWS, _MAX_GROUP = 2**26, 2**32
-"""Of a table, and the bytes of a group of its rows."""
+_MAX_ROWS, _BATCH = 2**24, 64
+"""Of all tables together; and those that are in memory at once, with all of their columns."""
+_NUMBERS = ("int32", "int64", "float", "double", "bool")
 
 
 class LeRobotDataset:
@@ -42,11 +43,14 @@ class LeRobotDataset:
 
     def __init__(self, folder: Path, camera: Any = None) -> None:
         self.folder = folder
+        refuse_links(folder)
         self._info = read_json(folder / "meta" / "info.json")
         with reading(f"The dataset {folder}", LookupError, TypeError, AttributeError):
             version, features = self._info["codebase_version"], self._info["features"]
             cameras = [name for name, one in features.items() if one["dtype"] in ("video", "image")]
             self._fps = float(self._info["fps"])
+            if not self._fps > 0:
+                raise ValueError(f"`fps` must be above 0. Received {self._fps}")
         if version != VERSION:
             hint = "python -m lerobot.scripts.convert_dataset_v21_to_v30 converts datasets of version 2.1."
             raise InputError(
@@ -67,73 +71,74 @@ class LeRobotDataset:
     def lengths(self) -> list[int]:
         """The frames of each episode."""
         with self._reading():
-            episodes = np.concatenate([file.read(["episode_index"])[0].to_numpy() for file in self._data()])
-            runs = [(int(number), len(list(rows))) for number, rows in groupby(episodes)]
-            if [number for number, _ in runs] != list(range(len(runs))):
+            episodes = self._column("episode_index")
+            ends = np.append(np.flatnonzero(np.diff(episodes)), len(episodes) - 1)
+            if episodes[ends].tolist() != list(range(len(ends))):
                 raise ValueError("its episodes must be numbered from 0, one after the other")
-        return [count for _, count in runs]
+        return np.diff(ends, prepend=-1).tolist()
 
     @property
     def task_rewards(self) -> NDArray[np.float64] | None:
-        """The dataset's own rewards, float64 (number of frames,), if it has some."""
+        """The dataset's own rewards, float64 (number of frames,), if it has some; of a copy those of the original."""
+        features = self._info["features"]
+        name = TASK_REWARD if TASK_REWARD in features else REWARD
         with self._reading():
-            files = [file for file in self._data() if REWARD in file.schema_arrow.names]
-            read = [np.asarray(file.read([REWARD])[0].to_numpy(), dtype=np.float64).reshape(-1) for file in files]
-        return np.concatenate(read) if read and sum(map(len, read)) == sum(self.lengths) else None
+            own = self._column(name).astype(np.float64) if name in features else np.full(1, np.nan)
+        return None if np.isnan(own).all() else own
 
     def frames(self) -> Generator[Generator[NDArray[np.uint8]]]:
         """The frames of each episode, uint8 (H, W, 3): decoded as they are taken, each once, all before the next."""
-        with self._reading(), closing(self._shown() if self._is_video else self._stored()) as frames:
+        with closing(self._shown() if self._is_video else self._stored()) as frames:
             for number, length in enumerate(self.lengths):
                 yield self._take(frames, number, length)
-            if next(frames, None) is not None:
-                raise ValueError("it has more frames than rows")
+            with self._reading():
+                if next(frames, None) is not None:
+                    raise ValueError("it has more frames than rows")
 
     def write(self, folder: Path, rewards: NDArray[np.float32]) -> None:
         """Write a copy with these rewards, float32 (number of frames,), as `REWARD`; videos are linked where they can.
 
-        The dataset's own rewards are kept as `TASK_REWARD`.
+        The dataset's own rewards are kept as `TASK_REWARD`; NaN, if it has none.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        with self._reading():
-            shutil.copytree(self.folder, folder, copy_function=_link, ignore=self._left_out)
-            columns, start = {REWARD: rewards}, 0
-            if (own := self.task_rewards) is not None:
-                columns[TASK_REWARD] = own.astype(np.float32)
-            for file, path in zip(self._data(), self._paths("data"), strict=True):
-                copy = folder / path.relative_to(self.folder)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                old = file.schema_arrow
-                kept = [name for name in old.names if name not in columns]
-                schema = pa.schema([old.field(name) for name in kept], _add_features(old.metadata, columns))
-                for name in columns:
-                    schema = schema.append(pa.field(name, pa.float32()))
-                with pq.ParquetWriter(copy, schema) as writer:
-                    for group in range(file.num_row_groups):
-                        table = file.read_row_group(group, kept)
-                        new = [pa.array(column[start : start + len(table)]) for column in columns.values()]
-                        writer.write_table(pa.Table.from_arrays([*table.columns, *new], schema=schema))
-                        start += len(table)
+        own, start = self.task_rewards, 0
+        columns = {REWARD: rewards, TASK_REWARD: np.full(len(rewards), np.nan, np.float32)}
+        if own is not None:
+            columns[TASK_REWARD] = own.astype(np.float32)
+        shutil.copytree(self.folder, folder, copy_function=_link, ignore=self._left_out)
+        for file, path in zip(self._data(), self._paths("data"), strict=True):
+            copy = folder / path.relative_to(self.folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            old = file.schema_arrow
+            kept = [name for name in old.names if name not in columns]
+            schema = pa.schema([old.field(name) for name in kept], _add_features(old.metadata, columns))
+            for name in columns:
+                schema = schema.append(pa.field(name, pa.float32()))
+            with pq.ParquetWriter(copy, schema) as writer:
+                for rows in file.iter_batches(_BATCH, columns=kept):
+                    new = [pa.array(column[start : start + len(rows)]) for column in columns.values()]
+                    writer.write_batch(pa.RecordBatch.from_arrays([*rows.columns, *new], schema=schema))
+                    start += len(rows)
         self._write_meta(folder / "meta", columns)
 
     def _write_meta(self, meta: Path, columns: dict[str, NDArray[np.float32]]) -> None:
         feature = {"dtype": "float32", "shape": [1], "names": None}
         info = {**self._info, "features": {**self._info["features"], **dict.fromkeys(columns, feature)}}
         atomic_write_text(meta / "info.json", json.dumps(info, indent=4))
-        stats = read_json(self.folder / "meta" / "stats.json") if (meta.parent / "meta" / "stats.json").exists() else {}
+        stats = read_json(meta / "stats.json") if (meta / "stats.json").exists() else {}
         for name, column in columns.items():
+            if np.isnan(column).any():
+                continue
             figures: dict[str, Any] = {"min": column.min(), "max": column.max(), "mean": column.mean()}
             figures |= {f"q{one:02}": np.percentile(column, one) for one in _QUANTILES} | {"std": column.std()}
             stats[name] = {key: [float(value)] for key, value in figures.items()} | {"count": [len(column)]}
-        (meta / "stats.json").unlink(missing_ok=True)  # it may be a link to the dataset's own
         atomic_write_text(meta / "stats.json", json.dumps(stats, indent=4))
 
     def _left_out(self, folder: str, names: list[str]) -> list[str]:
-        """Leave out the tables of frames, which are written anew, and links, which might lead anywhere."""
-        inside = Path(folder)
-        return [one for one in names if (inside / one).is_symlink() or (inside == self.folder and one == "data")]
+        """Leave out the tables of frames, which are written anew."""
+        return ["data"] if Path(folder) == self.folder else []
 
     def _paths(self, *parts: str) -> list[Path]:
         if paths := sorted(self.folder.joinpath(*parts).glob("chunk-*/file-*.parquet")):
@@ -142,6 +147,17 @@ class LeRobotDataset:
 
     def _data(self) -> Iterator[Any]:
         return map(_open, self._paths("data"))
+
+    def _column(self, name: str) -> NDArray[Any]:
+        """Read a column of numbers of all frames."""
+        files = list(self._data())
+        if sum(file.metadata.num_rows for file in files) > _MAX_ROWS:
+            raise ValueError(f"it must have at most {_MAX_ROWS:,} frames")
+        for file in files:
+            kind = file.schema_arrow.field(name).type
+            if str(kind) not in _NUMBERS:
+                raise ValueError(f"{name} must be numbers. Received {kind}")
+        return np.concatenate([file.read([name])[0].to_numpy() for file in files])
 
     def _stored(self) -> Generator[NDArray[np.uint8]]:
         """Decode the frames that are stored as pictures in the tables."""
@@ -156,7 +172,7 @@ class LeRobotDataset:
         key = f"videos/{self.camera}"
         columns = ["episode_index", *(f"{key}/{name}" for name in ("chunk_index", "file_index", "from_timestamp"))]
         places = [row for path in self._paths("meta", "episodes") for row in _rows(_open(path), columns)]
-        times = iter(np.concatenate([file.read(["timestamp"])[0].to_numpy() for file in self._data()]).tolist())
+        times = iter(self._column("timestamp").tolist())
         if [row[0] for row in places] != list(range(len(self.lengths))):
             raise ValueError("meta/episodes must have its episodes, in order")
         for (chunk, number), rows in groupby(places, key=lambda row: (int(row[1]), int(row[2]))):
@@ -179,15 +195,16 @@ class LeRobotDataset:
 
     def _take(self, frames: Generator[NDArray[np.uint8]], episode: int, length: int) -> Generator[NDArray[np.uint8]]:
         for taken in range(length):
-            if (frame := next(frames, None)) is None:
-                raise ValueError(f"episode {episode} has {length} rows, and {taken} frames")
+            with self._reading():
+                if (frame := next(frames, None)) is None:
+                    raise ValueError(f"episode {episode} has {length} rows, and {taken} frames")
             yield frame
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
         from pyarrow import ArrowException
 
-        with reading(f"The dataset {self.folder}", ArrowException, LookupError, TypeError, RuntimeError):
+        with reading(f"The dataset {self.folder}", ArrowException, LookupError, TypeError, RuntimeError, OverflowError):
             yield
 
 
@@ -197,19 +214,18 @@ def is_lerobot(folder: Path) -> bool:
 
 
 def _open(path: Path) -> Any:
-    """Open a table, if what it says of its size fits into memory."""
+    """Open a table."""
     from pyarrow.parquet import ParquetFile
 
     check_file(path)
-    file = ParquetFile(path)
-    groups = [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]
-    if file.metadata.num_rows > _MAX_ROWS or max(groups, default=0) > _MAX_GROUP:
-        raise ValueError(f"{path} must have at most {_MAX_ROWS:,} rows, and {_MAX_GROUP:,} bytes in a group of rows")
-    return file
+    return ParquetFile(path)
 
 
 def _rows(file: Any, columns: list[str]) -> list[tuple[Any, ...]]:
-    """The rows of some columns of a table."""
+    """The rows of some columns of numbers of a table."""
+    kinds = {name: str(file.schema_arrow.field(name).type) for name in columns}
+    if file.metadata.num_rows > _MAX_ROWS or not set(kinds.values()) <= set(_NUMBERS):
+        raise ValueError(f"meta/episodes must have numbers in at most {_MAX_ROWS:,} rows. Received {kinds}")
     read = file.read(columns)
     return list(zip(*(read.column(name).to_pylist() for name in columns), strict=True))
 

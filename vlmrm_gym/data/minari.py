@@ -50,8 +50,11 @@ def read_task_rewards(data: Path, count: int) -> Iterator[NDArray[np.float64]]:
     for number in range(count):
         episode = _read(data, number)
         infos = episode["infos"] or {}
-        own = infos["task_reward"][1:] if "task_reward" in infos else episode["rewards"]
-        yield np.asarray(own, dtype=np.float64)
+        with reading(f"The dataset {data}", *_DAMAGE):
+            own = np.asarray(infos["task_reward"][1:] if "task_reward" in infos else episode["rewards"])
+            if own.shape != np.shape(episode["rewards"]) or own.ndim != 1 or own.dtype.kind not in "fiub":
+                raise ValueError(f"rewards of episode {number} must be numbers (T,). Received {own.dtype} {own.shape}")
+        yield own.astype(np.float64)
 
 
 def write_rewards(data: Path, out: Path, labels: Sequence[str], rewards: Sequence[NDArray[np.float32]]) -> None:
@@ -66,19 +69,18 @@ def write_rewards(data: Path, out: Path, labels: Sequence[str], rewards: Sequenc
     """
     import h5py
 
-    with reading(f"The dataset {data}", *_DAMAGE):
-        own = list(read_task_rewards(data, len(rewards)))
-        out.mkdir(parents=True)
-        shutil.copyfile(data / "main_data.hdf5", out / "main_data.hdf5")
-        with h5py.File(out / "main_data.hdf5", "r+") as file:
-            for number, (task, scored) in enumerate(zip(own, rewards, strict=True)):
-                episode: Any = file[f"episode_{number}"]
-                infos = episode.require_group("infos")
-                _replace(episode, "rewards", scored[1:, 0].astype(np.float64))
-                _replace(infos, "prompt_rewards", scored)
-                _replace(infos, "task_reward", np.concatenate([[np.nan], task]))
-        metadata = {**read_json(data / "metadata.json"), "rewards": list(labels)}
-        atomic_write_text(out / "metadata.json", json.dumps(metadata))
+    own = list(read_task_rewards(data, len(rewards)))
+    out.mkdir(parents=True)
+    shutil.copyfile(data / "main_data.hdf5", out / "main_data.hdf5")
+    with h5py.File(out / "main_data.hdf5", "r+") as file:
+        for number, (task, scored) in enumerate(zip(own, rewards, strict=True)):
+            episode: Any = file[f"episode_{number}"]
+            infos = episode.require_group("infos")
+            _replace(episode, "rewards", scored[1:, 0].astype(np.float64))
+            _replace(infos, "prompt_rewards", scored)
+            _replace(infos, "task_reward", np.concatenate([[np.nan], task]))
+    metadata = {**read_json(data / "metadata.json"), "rewards": list(labels)}
+    atomic_write_text(out / "metadata.json", json.dumps(metadata))
 
 
 def _read(data: Path, episode: int) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Answers that were given elsewhere: a CSV file of two segments of a dataset and a preference, or arrays of frames."""
 
 import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym._util import __version__
 from vlmrm_gym._util.errors import InputError, as_input_error
-from vlmrm_gym._util.untrusted import read_text, reading
+from vlmrm_gym._util.untrusted import reading
 from vlmrm_gym._util.validation import short_repr
+from vlmrm_gym.data.labels import open_table
 from vlmrm_gym.data.trajectory import Trajectory
 from vlmrm_gym.learning.answers import Place, Record
 from vlmrm_gym.learning.pairs import Answer, Pair
@@ -20,8 +20,6 @@ from vlmrm_gym.states.states import States
 
 COLUMNS = ("first_episode", "first_step", "second_episode", "second_step", "steps", "preference")
 """Of the table; steps are counted from 0, the state that the first action led to."""
-_MAX_TABLE = 2**28
-"""Its bytes, at most."""
 
 
 class Compared(NamedTuple):
@@ -36,11 +34,7 @@ def read_table(path: Path) -> list[Compared]:
     """Read a CSV file with the columns `COLUMNS`; an InputError names the line that cannot be used."""
     rows = []
     with reading(path, csv.Error):
-        table = csv.DictReader(io.StringIO(read_text(path, _MAX_TABLE), newline=""))
-        if missing := set(COLUMNS) - set(table.fieldnames or ()):
-            raise InputError(
-                f"{path} must have the columns {', '.join(COLUMNS)}. It lacks {', '.join(sorted(missing))}."
-            )
+        table = open_table(path, COLUMNS)
         for line in table:
             words = [(line[name] or "").strip() for name in COLUMNS]
             try:
@@ -53,6 +47,8 @@ def read_table(path: Path) -> list[Compared]:
                 rule = "must have episodes and steps from 0 on, `steps` of at least 1, and a preference from 0 to 1"
                 raise InputError(f"{path}, line {table.line_num}: it {rule}. Received {short_repr(words)}.")
             rows.append(Compared((0, first, start, steps), (0, second, other, steps), preference))
+    if not rows:
+        raise InputError(f"{path} must have at least one preference. Received none.")
     return rows
 
 
@@ -73,7 +69,7 @@ def make_pairs(first: Any, second: Any, preferences: ArrayLike, prompt: str) -> 
             raise ValueError(
                 f"`{name}` must be frames, uint8 (N, T, H, W, 3), as many of both. Received {side.dtype} {side.shape}."
             )
-    if count != len(sides[0]):
+    if not count or count != len(sides[0]):
         raise ValueError(f"`preferences` must have one number for each of {len(sides[0])} pairs. Received {count}.")
 
     def draw(states: States, size: Any = None, views: Any = None) -> NDArray[np.uint8]:

@@ -23,6 +23,8 @@ _SUFFIXES = (".safetensors", ".png")
 POLICY = "best.zip"
 _RUN = (CONFIG, POLICY, "versions.json", "evaluation.json", "evaluation.mp4")
 """What is kept of a run, beside the reward that it has learned."""
+_KEPT = ("heads", "pictures")
+"""Folders of a run, with what its settings name."""
 MAX_BYTES = 2**29
 """Of all files of a reward, or of an agent."""
 
@@ -73,17 +75,25 @@ def download(name: str, main: str = FILE) -> Path:
 
 
 def download_agent(name: str) -> Path:
-    """Download an agent into a folder of this one, such as `organisation--name`; see `download`."""
-    found, folder = download(name, CONFIG), Path(name.removeprefix(PREFIX).partition("@")[0].replace("/", "--"))
-    folder.mkdir(exist_ok=True)
-    for file in filter(lambda one: _is_part(one.name, CONFIG), found.iterdir()):
-        shutil.copyfile(file, folder / file.name)
+    """Download an agent into a folder of this one, `organisation--name--commit`, if it is not there; see `download`."""
+    found = download(name, CONFIG)  # in a folder of the cache whose name is the commit
+    repo = name.removeprefix(PREFIX).partition("@")[0]
+    folder = Path(f"{repo.replace('/', '--')}--{found.name[:8]}")
+    if not folder.exists():
+        unfinished = folder.with_suffix(".partial")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.copytree(found, unfinished)
+        unfinished.replace(folder)
     return folder
 
 
 def _is_part(file: str, main: str) -> bool:
     """Tell whether a file is part of a reward, or of an agent: all else stays where it is."""
-    return file == FILE or file.endswith(_SUFFIXES) or (main == CONFIG and file in _RUN)
+    folder, _, name = file.rpartition("/")
+    is_own = name == FILE or name.endswith(_SUFFIXES)
+    return (not folder and (is_own or (main == CONFIG and name in _RUN))) or (
+        main == CONFIG and is_own and folder in _KEPT
+    )
 
 
 def upload(
@@ -102,7 +112,8 @@ def upload(
 
     main = FILE if policy is None else CONFIG
     values, api, name = read_json(folder / FILE) if policy is None else {}, HfApi(), f"{PREFIX}{repo}"
-    files = {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and _is_part(path.name, main)}
+    every = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = {file: path for file, path in every.items() if _is_part(file, main)}
     files |= {} if policy is None else {POLICY: policy}
     with _asking(name), tempfile.TemporaryDirectory() as temporary:
         files["README.md"] = Path(temporary) / "README.md"

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import close_on_error
+from vlmrm_gym._util.validation import weigh_task_rewards
 from vlmrm_gym.rewards.current_head import begin, pay
 from vlmrm_gym.rewards.heads import CombineViews, is_missing
 from vlmrm_gym.rewards.learned import NO_HEAD
@@ -31,7 +32,8 @@ class SeveralRewards:
             models.setdefault(key, []).append((number, model))
         self._models = list(models.values())
         self._count = len(specs)
-        self._task_weights = np.array([spec.task_reward_weight for spec in specs])
+        self.task_weights = [spec.task_reward_weight for spec in specs]
+        """Of the environment's own reward, in each."""
         self._scorers: list[_Scorer] = []
 
     @property
@@ -66,9 +68,10 @@ class SeveralRewards:
         """Begin another episode with its state before any action; float32 (1, number of rewards), scored for itself."""
         return self._gather(1, lambda scorer: scorer.begin(first))
 
-    def add_task_rewards(self, rewards: NDArray[np.float32], own: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    def add_task_rewards(self, rewards: NDArray[np.float32], own: NDArray[np.float64]) -> NDArray[np.float32]:
         """Add the environment's own rewards (T,), weighted, to those of an episode's T + 1 states."""
-        rewards[1:] += (own[:, None] * self._task_weights).astype(np.float32)
+        for column, weight in zip(rewards[1:].T, self.task_weights, strict=True):
+            column += weigh_task_rewards(weight, own).astype(np.float32)
         return rewards
 
     def _score(self, parts: Sequence[States], *, begins: bool = False) -> NDArray[np.float32]:

@@ -6,7 +6,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,14 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from vlmrm_gym._util.errors import InputError, as_input_error
-from vlmrm_gym._util.files import atomic_write_text
+from vlmrm_gym._util.files import atomic_write_text, refuse_links
 from vlmrm_gym._util.untrusted import read_json
 from vlmrm_gym.data.dataset_folder import DatasetFolder
+from vlmrm_gym.data.frames import TimedFrame, as_cell, batch
 from vlmrm_gym.data.lerobot import LeRobotDataset, is_lerobot
 from vlmrm_gym.data.minari import MinariFrames, find_data, read_task_rewards, write_rewards
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import to_mapping
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.states.drawing import FrameStore
 from vlmrm_gym.states.states import States
@@ -65,10 +64,9 @@ class FramesOfMinari(_Frames):
         """The environment's own rewards, of each episode float64 (T,)."""
         return read_task_rewards(self._source.data, self.count)
 
-    def write(self, out: Path, specs: dict[str, RewardSpec], rewards: Rewards) -> Path:
-        """Write the copy."""
-        write_rewards(self._source.data, out / "data", list(specs), rewards)
-        return out / "data"
+    def write(self, out: Path, told: dict[str, Any], rewards: Rewards) -> None:
+        """Write the copy into a folder that is not there yet. `told` are settings of the command."""
+        write_rewards(self._source.data, out, told["columns"], rewards)
 
 
 class StatesOfOurs:
@@ -92,18 +90,16 @@ class StatesOfOurs:
         """See `FramesOfMinari.task_rewards`."""
         return iter([one.task_rewards for one in self._rollouts])
 
-    def write(self, out: Path, specs: dict[str, RewardSpec], rewards: Rewards) -> Path:
-        """Write the copy: also a dataset as `vlmrm-gym dataset` makes it."""
-        write_rewards(self._folder / "data", out / "data", list(specs), rewards)
+    def write(self, out: Path, told: dict[str, Any], rewards: Rewards) -> None:
+        """See `FramesOfMinari.write`; beside it goes what makes it a dataset of `vlmrm-gym dataset`."""
+        write_rewards(self._folder / "data", out, told["columns"], rewards)
         for name in ("scenes", "videos"):
             if (self._folder / name).is_dir():
-                shutil.copytree(self._folder / name, out / name)
-        shutil.copyfile(self._folder / "labels.csv", out / "labels.csv")
-        with as_input_error(TypeError):
-            told = {"rewards": [to_mapping(one) for one in specs.values()], "columns": list(specs), "prompt": []}
-        settings = {**read_json(self._folder / "settings.json"), **told}
-        atomic_write_text(out / "settings.json", json.dumps(settings, indent=2))
-        return out
+                shutil.copytree(self._folder / name, out.parent / name, dirs_exist_ok=True)
+        if (self._folder / "labels.csv").is_file():
+            shutil.copyfile(self._folder / "labels.csv", out.parent / "labels.csv")
+        settings = {**read_json(self._folder / "settings.json"), **told, "camera": self.segments.camera}
+        atomic_write_text(out.parent / "settings.json", json.dumps(settings, indent=2))
 
 
 class FramesOfLeRobot(_Frames):
@@ -116,26 +112,25 @@ class FramesOfLeRobot(_Frames):
     def episodes(self) -> Iterator[tuple[States, Iterator[States]]]:
         """See `FramesOfMinari.episodes`."""
         for frames in self._source.frames():
-            first = last = next(frames)
+            first = next(frames)
 
-            def rest(frames: Iterator[NDArray[np.uint8]] = frames, last: NDArray[np.uint8] = last) -> Iterator[States]:
-                while part := list(islice(frames, 64)):
-                    last = part[-1]
-                    yield States(np.stack(part))
+            def rest(frames: Iterator[NDArray[np.uint8]] = frames, last: NDArray[np.uint8] = first) -> Iterator[States]:
+                for part in batch((TimedFrame(one, None) for one in frames), 64):
+                    last = part[-1].frame
+                    yield States(np.stack([one.frame for one in part]))
                 yield States(last[None])
 
             yield States(first[None]), rest()
 
     def task_rewards(self) -> Iterator[NDArray[np.float64]]:
-        """See `FramesOfMinari.task_rewards`."""
+        """See `FramesOfMinari.task_rewards`; NaN where the dataset has none."""
         own = self._source.task_rewards
-        own = np.zeros(sum(self._source.lengths)) if own is None else own
+        own = np.full(sum(self._source.lengths), np.nan) if own is None else own
         return iter(np.split(own, np.cumsum(self._source.lengths)[:-1]))
 
-    def write(self, out: Path, specs: dict[str, RewardSpec], rewards: Rewards) -> Path:
-        """Write the copy, with the rewards of the first specification."""
-        self._source.write(out / "data", np.concatenate([one[1:, 0] for one in rewards]))
-        return out / "data"
+    def write(self, out: Path, told: dict[str, Any], rewards: Rewards) -> None:
+        """See `FramesOfMinari.write`; with the rewards of the first specification."""
+        self._source.write(out, np.concatenate([one[1:, 0] for one in rewards]))
 
 
 Dataset = FramesOfMinari | StatesOfOurs | FramesOfLeRobot
@@ -146,6 +141,7 @@ def open_dataset(path: Path, camera: Any, opened: ExitStack, *, trust_code: bool
     if is_lerobot(path):
         return FramesOfLeRobot(path, camera)
     if path.is_dir() and DatasetFolder(path).settings() is not None:
+        refuse_links(path)
         segments = opened.enter_context(DatasetSegments(path, camera, trust_code=trust_code))
         return StatesOfOurs(path, segments)
     data = find_data(path) if path.is_dir() else None
@@ -162,6 +158,8 @@ def score_dataset(dataset: Dataset, scorer: SeveralRewards, combine_views: Any) 
     done: Rewards = []
     episodes = zip(dataset.episodes(), dataset.task_rewards(), strict=True)
     for (first, rest), own in tqdm(episodes, total=dataset.count, unit=" episodes", file=sys.stderr):
+        if any(scorer.task_weights) and not np.isfinite(own).all():
+            raise InputError("The task's own reward is a term, and must be known of all steps. The dataset lacks some.")
         rewards = np.concatenate([scorer.begin(first), *map(scorer, rest)])
         if len(rewards) != len(own) + 1:
             raise InputError(f"Episode {len(done)} has {len(own):,} rewards, and {len(rewards):,} frames.")
@@ -173,6 +171,6 @@ def write_table(path: Path, labels: Sequence[str], rewards: Rewards) -> None:
     """Write a table of the rewards of all transitions. Step 0 is the first action, as in labels.csv."""
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         writer = csv.writer(file)
-        writer.writerow(["episode", "step", *labels])
+        writer.writerow(["episode", "step", *map(as_cell, labels)])
         for episode, one in enumerate(rewards):
             writer.writerows([episode, step, *map(str, row)] for step, row in enumerate(one[1:]))

@@ -272,7 +272,5 @@ def test_the_help_of_train_is_short_and_its_flags_exist(capsys):
         main(["train", "--help-all"])
     everything = capsys.readouterr().out
     assert all(flag in everything for flag in set(flags) - {"--help-all"})
-    config = configure(
-        None, ["--env-name", CARTPOLE, "--total-timesteps", "9000", "--num-envs", "3", "--algorithm", "PPO"]
-    )
-    assert (config.rl.n_steps, config.rl.n_envs_per_worker, config.rl.algorithm) == (9000, 3, "PPO")
+    config = configure(None, ["--env-name", CARTPOLE, "--total-timesteps", "9000", "--algorithm", "PPO"])
+    assert (config.rl.n_steps, config.rl.algorithm) == (9000, "PPO")

@@ -223,7 +223,7 @@ def test_preferences_of_others_are_fitted_without_being_asked_again(poles, table
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("steps,", "", "must have the columns first_episode, .*It lacks steps"),
+        ("steps,", "", "must have the columns first_episode, .* Received"),
         ("\n0,", "\n-1,", "line 2: it must have episodes and steps from 0 on"),
         ("\n", "\n9,0,0,0,1,1\n", "steps 0 to 1 of episode 9, which it does not have"),
         ("\n", "\n0,0,0,1,1,2\n", "line 2: it must have .* a preference from 0 to 1"),

@@ -2,6 +2,7 @@
 
 import json
 
+import h5py
 import minari
 import numpy as np
 import pyarrow.parquet as pq
@@ -64,8 +65,58 @@ def test_a_datasets_own_rewards_are_kept_and_may_be_a_term(tmp_path):
     columns = read_rewards(out / "data")
     np.testing.assert_allclose(columns["next.reward"], [110, 220, 320], atol=1e-3)
     np.testing.assert_allclose(columns["next.task_reward"], [1, 2, 3])
-    again = score(out / "data", reward=grey, out=tmp_path / "again")
-    np.testing.assert_allclose(read_rewards(again / "data")["next.reward"], [20, 40, 40], atol=1e-3)
+    again = score(out / "data", reward=reward, out=tmp_path / "again")
+    for name, column in read_rewards(again / "data").items():
+        np.testing.assert_allclose(column, columns[name])  # the copy's own rewards are those of the original
+
+
+def test_own_rewards_that_are_not_known_are_no_term_and_poison_no_other(tmp_path):
+    sources = [
+        write_lerobot(tmp_path / name, EPISODES[:1], is_video=False, rewards=own)
+        for name, own in (("none", None), ("some", [1, np.nan, 3]))
+    ]
+    for source in sources:
+        out = score(source, reward=grey, out=tmp_path / f"{source.name}_scored")
+        np.testing.assert_allclose(read_rewards(out / "data")["next.reward"], [20, 40, 40], atol=1e-3)
+        reward = vlmrm_gym.rewards.specification.resolve_reward(grey) + vlmrm_gym.TaskReward()
+        with pytest.raises(InputError, match="The task's own reward is a term, and must be known of all steps"):
+            score(source, reward=reward, out=tmp_path / "refused")
+        scored_again = score(out / "data", reward=grey, out=tmp_path / f"{source.name}_again")
+        own = read_rewards(scored_again / "data")["next.task_reward"]
+        np.testing.assert_array_equal(own, [1, np.nan, 3] if source.name == "some" else [np.nan] * 3)
+
+
+def test_a_copy_is_replaced_on_request_and_never_inside_of_its_source(tmp_path):
+    source = write_lerobot(tmp_path / "arm", EPISODES[:1], is_video=False)
+    for scale in (1, 2):
+        out = score(source, reward=lambda frames, scale=scale: scale * grey(frames), out=tmp_path / "x", overwrite=True)
+        np.testing.assert_allclose(read_rewards(out / "data")["next.reward"], scale * np.array([20, 40, 40]), atol=1e-3)
+    with pytest.raises(InputError, match="`out` must not be in the dataset"):
+        score(source, reward=grey, out=source / "scored")
+    assert not (source / "scored").exists()
+
+
+def test_links_which_may_lead_anywhere_are_refused(tmp_path):
+    source = write_lerobot(tmp_path / "arm", EPISODES[:1], is_video=False)
+    (source / "meta" / "notes.txt").symlink_to("/etc/hostname")
+    with pytest.raises(InputError, match=r"must have no links.*hf download"):
+        score(source, reward=grey, out=tmp_path / "scored")
+
+
+@pytest.mark.parametrize("lost", ["a row of meta/episodes", "a frame", "the frames per second"])
+def test_a_lerobot_dataset_that_contradicts_itself_ends_with_a_sentence(tmp_path, lost):
+    source = write_lerobot(tmp_path / "arm", EPISODES)
+    if lost == "a row of meta/episodes":
+        table = source / "meta" / "episodes" / "chunk-000" / "file-000.parquet"
+        pq.write_table(pq.read_table(table)[:-1], table)
+    elif lost == "a frame":
+        video = source / "videos" / CAMERA / "chunk-000" / "file-000.mp4"
+        video.write_bytes((source / "videos" / CAMERA / "chunk-000" / "file-001.mp4").read_bytes())
+    else:
+        info = json.loads((source / "meta" / "info.json").read_text())
+        (source / "meta" / "info.json").write_text(json.dumps({**info, "fps": 0}))
+    with pytest.raises(InputError, match="cannot be read"):
+        score(source, reward=grey, out=tmp_path / "scored")
 
 
 @pytest.mark.parametrize(
@@ -127,6 +178,23 @@ def test_pictures_of_a_minari_dataset_that_would_fill_the_memory(tmp_path, monke
     monkeypatch.setattr("vlmrm_gym._util.untrusted._MAX_EPISODE_PIXELS", 2 * 64 * 64)
     with pytest.raises(InputError, match="pictures of an episode must have at most 8,192 pixels together"):
         score(source, reward=grey, out=tmp_path / "scored")
+
+
+def test_pictures_of_other_formats_which_pillow_may_start_programs_for_are_refused(tmp_path):
+    source = write_minari(tmp_path / "greys", jpeg=True)
+    with h5py.File(source / "main_data.hdf5", "r+") as file:
+        del file["episode_1"]["observations"]
+        rows = np.frombuffer(b"%!PS-Adobe-3.0 EPSF-3.0", np.uint8)
+        file["episode_1"].create_dataset("observations", data=np.stack([rows, rows]))
+    with pytest.raises(InputError, match="pictures must be JPEGs"):
+        score(source, reward=grey, out=tmp_path / "scored")
+
+
+def test_a_function_which_no_file_can_name_is_refused_before_a_dataset_of_states_is_scored(tmp_path):
+    source = record_dataset("VLMRM/CartPole-v1", out=tmp_path / "poles", episodes=1, steps=3, prompt="a pole")
+    with pytest.raises(InputError, match="function"):
+        score(source, reward=lambda frames: grey(frames), out=tmp_path / "scored")
+    assert not (tmp_path / "scored").exists()
 
 
 def test_a_dataset_of_states_is_drawn_again_and_stays_a_dataset(tmp_path):

@@ -19,11 +19,11 @@ COMMANDS = {
     "check": "measure a reward before training, and find the failures that it pays most",
     "train": "train an agent with Stable-Baselines3",
     "evaluate": "measure a trained agent: success, returns and a video",
-    "score": "score every frame of a video or of a folder of pictures",
+    "score": "score every frame of videos, pictures or a dataset",
     "dataset": "record rollouts with their rewards, as a Minari dataset",
     "label": "ask a labeler which of two segments of a dataset is closer to the goal",
     "fit": "make a reward of a labeler's answers",
-    "push": "upload a saved reward to Hugging Face's hub",
+    "push": "upload a saved reward, or an agent, to Hugging Face's hub",
     "program": "verify a program before it is a reward",
     "tasks": "list the registered IDs and their prompts, with pictures",
 }
@@ -49,9 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _choose(*(arguments or ["--help"]))
         sys.stdout.flush()
-    except BrokenPipeError:  # who reads the output has enough of it: `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    except BrokenPipeError:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # who reads the output has enough of it: `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
+        raise  # of another pipe
 
 
 def _choose(name: str, *rest: str) -> None:

@@ -122,10 +122,14 @@ def fit_preferences(
         The reward's specification; the folder has it as reward.json. An InputError if it predicts held-out answers no
         better than chance.
     """
+    for name in ("camera", "labeler", "trust_code"):
+        if name in settings:
+            raise InputError(f"`{name}` is for datasets. Received {settings[name]!r} for frames. Leave it out.")
     with as_input_error(TypeError):
         pairs = make_pairs(first, second, preferences, prompt)
         command = Fit(Path(), Path(), Path(out), prompt=prompt, **settings)
     spec, options = _settings(command, prompt, len(pairs))
+    spec = spec.with_model(default_model())  # the file says which: an environment may have another default
     with output_folder(command.out.resolve(), overwrite=command.overwrite) as folder:
         records = make_records(pairs, preferences, "given")
         return _fit_pairs(command, folder, spec, options, pairs, records, 1, lambda size: FrameStore())

@@ -56,6 +56,8 @@ def push(folder: str | Path, repo: str, *, check: str | Path | None = None, priv
     folder = Path(folder)
     figures: dict[str, Any] = {}
     if (folder / hub.CONFIG).is_file():
+        if check is not None:
+            raise InputError(f"`check` is for rewards. Received {check} for {folder}, a run. Leave it out.")
         policy = RunFolder.open(folder).policy("best")
         if (folder / "evaluation.json").is_file():
             figures = read_json(folder / "evaluation.json")

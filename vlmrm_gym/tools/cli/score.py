@@ -3,6 +3,7 @@
 import csv
 import math
 import os
+import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,18 +21,19 @@ from tqdm import tqdm
 from vlmrm_gym._util.errors import InputError, as_input_error, say
 from vlmrm_gym._util.files import atomic_write, check_folder, output_folder
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.data.frames import Pictures, batch, open_frames
+from vlmrm_gym.data.frames import Pictures, as_cell, batch, open_frames
 from vlmrm_gym.data.labels import read_video_labels
 from vlmrm_gym.data.metrics import auc
 from vlmrm_gym.data.recordings import Source, find_recordings, has_recordings
 from vlmrm_gym.data.videos import draw_rewards, plot_rewards, plot_several, write_video
 from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.rewards.specification import to_mapping
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.states.drawing import FrameStore
 from vlmrm_gym.states.states import States
 from vlmrm_gym.tools.cli.settings import RewardFlags, load_rewards, parse
-from vlmrm_gym.tools.score_dataset import Dataset, open_dataset, score_dataset, write_table
+from vlmrm_gym.tools.score_dataset import Dataset, StatesOfOurs, open_dataset, score_dataset, write_table
 
 FILES = ("rewards.csv", "rewards.png", "rewards.mp4")
 """What the command writes: a table, a plot and a video."""
@@ -120,9 +122,14 @@ def _score(command: Score) -> Path:
 def _score_dataset(command: Score, dataset: Dataset) -> Path:
     for name in ("labels", "fps"):
         if getattr(command, name) is not None:
-            raise InputError(f"`{name}` is for videos. Received a dataset. See `vlmrm-gym check --dataset`.")
-    specs = _check_specs(dataset.specify(command))
-    out = _find_out(command)
+            raise InputError(f"`{name}` is for videos. Received a dataset. See `vlmrm-gym check --rollouts --labels`.")
+    specs, out = _check_specs(dataset.specify(command)), _find_out(command)
+    if command.path[0].resolve() in out.parents:
+        raise InputError(f"`out` must not be in the dataset, {command.path[0]}. Received {out}. Choose another.")
+    with as_input_error(TypeError):  # a function of a notebook has no mapping form
+        rewards_told = [to_mapping(spec) for spec in specs.values()] if isinstance(dataset, StatesOfOurs) else []
+    prompts = list(dict.fromkeys(one["prompt"] for one in rewards_told if one.get("prompt")))
+    told = {"rewards": rewards_told, "columns": list(specs), "prompt": prompts, "combine_views": command.combine_views}
     with (
         output_folder(out, overwrite=command.overwrite),
         closing(load_rewards(specs.values(), command.device)) as scorer,
@@ -131,11 +138,14 @@ def _score_dataset(command: Score, dataset: Dataset) -> Path:
         rewards = score_dataset(dataset, scorer, command.combine_views)
         atomic_write(table, lambda path: write_table(path, list(specs), rewards))
         atomic_write(plot, lambda path: plot_several(path, list(specs), [one[1:] for one in rewards]))
-        written = dataset.write(out, specs, rewards)
-    _say(
-        list(specs), [ScoredVideo(f"episode {i}", [None] * len(one), list(one)) for i, one in enumerate(rewards)], None
-    )
-    say(f"Written: {table}, {plot} and the dataset {written}")
+        unfinished, data = out / "data.partial", out / "data"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        dataset.write(unfinished, told, rewards)
+        shutil.rmtree(data, ignore_errors=True)
+        unfinished.replace(data)
+    episodes = [ScoredVideo(f"episode {i}", [None] * (len(one) - 1), list(one[1:])) for i, one in enumerate(rewards)]
+    _say(list(specs), episodes, None, "step")
+    say(f"Written: {table}, {plot} and the dataset {data}")
     return out
 
 
@@ -259,7 +269,10 @@ def _plot(path: Path, labels: Sequence[str], scored: Sequence[ScoredVideo]) -> N
 
 
 def _say(
-    labels: Sequence[str], scored: Sequence[ScoredVideo], success: Mapping[str, NDArray[np.float64]] | None
+    labels: Sequence[str],
+    scored: Sequence[ScoredVideo],
+    success: Mapping[str, NDArray[np.float64]] | None,
+    unit: str = "frame",
 ) -> None:
     """Print the extremes and the mean of each reward, and its AUC, the highest first."""
     every = np.concatenate([one.rewards for one in scored])
@@ -271,7 +284,7 @@ def _say(
             one, i = places[int(number)]
             when = "" if one.times[i] is None else f", {one.times[i]:.2f} s"
             where = f"{one.name}, " if len(scored) > 1 else ""
-            ends.append(f"{word} {column[number]:.3f} ({where}frame {i}{when})")
+            ends.append(f"{word} {column[number]:.3f} ({where}{unit} {i}{when})")
         ranked = float("nan")
         if success is not None:
             labelled = np.concatenate([success[one.name] for one in scored])
@@ -281,8 +294,3 @@ def _say(
         lines.append((-ranked, f'"{name}": {shown}{", ".join(ends)}, mean {column.mean():.3f}'))
     for _, line in lines if success is None else sorted(lines, key=lambda pair: pair[0]):
         say(line)
-
-
-def as_cell(text: str) -> str:
-    """A text as a cell of a table, with an apostrophe before it where a spreadsheet would take it for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -41,7 +41,6 @@ FLAGS: Mapping[str, str] = {
     "reward_kwargs": "reward.kwargs",
     "total_timesteps": "rl.n_steps",
     "algorithm": "rl.algorithm",
-    "num_envs": "rl.n_envs_per_worker",
     "episode_length": "rl.episode_length",
     **{f"reward.{word}": f"reward.{name}" for word, name in ALIASES.items()},
 }

@@ -66,8 +66,8 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """Open an existing folder, or an agent on the hub; raises a RunError if it is not the folder of a run."""
-        if str(path).startswith(PREFIX):
-            path = download_agent(str(path))
+        if path.as_posix().startswith(PREFIX):
+            path = download_agent(path.as_posix())
         if not (path / "config.yaml").is_file():
             raise RunError(f"{path} is not the folder of a run: it has no config.yaml.")
         return cls(path)

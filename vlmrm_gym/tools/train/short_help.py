@@ -8,16 +8,10 @@ from typing import Any, Literal, get_args, get_origin
 from rich.table import Table
 
 from vlmrm_gym.scoring.options import read_help
-from vlmrm_gym.tools.train.config import Config, LoggingConfig, PreferencesConfig, RewardConfig, RLConfig
+from vlmrm_gym.tools.train.config import Config, RewardConfig, RLConfig
 from vlmrm_gym.tools.train.config_types import FLAGS
 
-_SECTIONS = {
-    "": Config,
-    "reward": RewardConfig,
-    "preferences": PreferencesConfig,
-    "rl": RLConfig,
-    "logging": LoggingConfig,
-}
+_SECTIONS = {"": Config, "reward": RewardConfig, "rl": RLConfig}
 SHOWN = {
     "the reward": (
         "prompt",
@@ -31,7 +25,7 @@ SHOWN = {
         "reward_kwargs",
         "labeler",
     ),
-    "the training": ("total_timesteps", "algorithm", "num_envs", "num_workers", "episode_length", "env_kwargs", "seed"),
+    "the training": ("total_timesteps", "algorithm", "num_workers", "episode_length", "env_kwargs", "seed"),
     "the run": ("base_path", "run_name", "track"),
 }
 """Flags by what they are about."""
@@ -39,7 +33,7 @@ _OF_COMMAND = {
     "--resume RUN": "the folder of a run to resume",
     "--dry-run": "print the plan only: environments, updates, memory, downloads",
     "--trust-code": "run the code that the configuration file names",
-    "--help-all": "every flag: scoring, workers, Ray, preferences, logging; and what has other names",
+    "--help-all": "every flag: environments, scoring, workers, Ray, preferences, logging",
 }
 _WORDS = {int: "N", float: "X", str: "TEXT", dict: "YAML", list: "TEXT ..."}
 
@@ -73,8 +67,6 @@ def _describe(flag: str) -> tuple[str, str]:
 
 def _word(hint: Any) -> str:
     """The kind of value that a flag takes, as a person writes it."""
-    if isinstance(hint, str):
-        hint = eval(hint, {**globals(), "Any": Any})
     kinds = [one for one in (get_args(hint) if type(None) in get_args(hint) else (hint,)) if one is not type(None)]
     kind = kinds[0]
     while not isinstance(kind, type) and get_origin(kind) is not Literal and get_args(kind):
