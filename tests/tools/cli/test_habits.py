@@ -203,7 +203,7 @@ def test_a_check_looks_at_the_values_of_any_reward(tmp_path):
     rewards = [f"{__name__}:{name}" for name in ("red", "Joint", "Red")]
     report = check(CARTPOLE, reward=rewards, out=tmp_path / "check")
     assert {row.candidate.name for row in report.table} == set(rewards)
-    assert report.command.startswith(f"vlmrm_gym.tools.cli.check.check('{CARTPOLE}', reward=['{rewards[0]}', ")
+    assert report.command.startswith(f"vlmrm_gym.check('{CARTPOLE}', reward=['{rewards[0]}', ")
     first, *others = (row.measures.auc.value for row in report.table)
     assert others == [first, first]
     (curve,) = report.landscapes[0].curves.values()

@@ -50,12 +50,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _choose(*(arguments or ["--help"]))
         sys.stdout.flush()
     except BrokenPipeError:
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:  # who reads the output has enough of it: `| head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(141)
-        raise  # of another pipe
+        if not _is_broken(sys.stdout.fileno()):
+            raise  # of another pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def _is_broken(descriptor: int) -> bool:
+    """Tell whether nobody reads a pipe any more, as after `| head`."""
+    if sys.platform == "win32":
+        return True
+    import select
+
+    waiting = select.poll()
+    waiting.register(descriptor, 0)
+    return bool(waiting.poll(0))
 
 
 def _choose(name: str, *rest: str) -> None:
