@@ -216,7 +216,7 @@ for envs in (training, partial(make_envs, config, 2), partial(make_video_env, co
     assert seen == [4]
 said = io.StringIO()
 with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-    main(["--help"])
+    main(["--help-all"])
 helped = " ".join(said.getvalue().replace("│", " ").split())
 assert "--reward.brightness INT How bright a scene is. (default: 1)" in helped
 print("found at every door")

@@ -15,7 +15,8 @@ class Config(SimpleNamespace):
     @classmethod
     def from_pretrained(cls, folder):
         CALLS.append(("config", str(folder)))
-        return cls(input_features=dict.fromkeys(cls.features), device=None)
+        settings = {name: vars(cls)[name] for name in ("image_key", "max_frames") if name in vars(cls)}
+        return cls(input_features=dict.fromkeys(cls.features), device=None, **settings)
 
 
 class Model:

@@ -58,14 +58,18 @@ def test_models_that_cannot_be_asked(tmp_path, monkeypatch):
 
 
 def test_a_newer_interface_is_named(tmp_path, monkeypatch):
-    class Newer(fake_lerobot.Model):
-        compute_reward = None
+    class Newer:
+        def __init__(self, config):
+            pass
+
+        def eval(self):
+            return self
 
         def predict_progress(self, batch, time):
             return batch
 
     fake_lerobot.install(monkeypatch, Newer)
-    with pytest.raises(InputError, match=r"must have `compute_reward\(batch\)`.*Newer with compute_reward, predict"):
+    with pytest.raises(InputError, match=r"must have `compute_reward\(batch\)`.*Newer with predict_progress"):
         vlmrm_gym.LeRobot(model=str(tmp_path)).build("cpu")
 
 

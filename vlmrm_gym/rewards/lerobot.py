@@ -73,13 +73,15 @@ class LeRobotReward(RewardModel):
         folder = _find(spec)
         config: Any = RewardModelConfig.from_pretrained(folder)
         config.device, config.pretrained_path = str(resolve_device(device)), str(folder)
-        self._model: Any = factory.make_reward_model(config).eval()
-        if not callable(getattr(self._model, "compute_reward", None)):
-            names = [name for name in dir(self._model) if name.startswith(("predict", "compute"))]
+        model: Any = factory.make_reward_model(config).eval()
+        try:
+            self._compute = model.compute_reward
+        except AttributeError as error:
+            names = [name for name in dir(model) if name.startswith("predict")]
             raise InputError(
-                f"`model` must have `compute_reward(batch)`, as in LeRobot 0.6. Received {type(self._model).__name__} "
-                f"with {', '.join(names) or 'no such method'}."
-            )
+                f"`model` must have `compute_reward(batch)`, as in LeRobot 0.6. Received {type(model).__name__} with "
+                f"{', '.join(names) or 'no such method'}."
+            ) from error
         saved = sorted(Path(folder).glob("*preprocessor.json"))
         if saved:
             device_step = {"device_processor": {"device": config.device}}
@@ -88,13 +90,13 @@ class LeRobotReward(RewardModel):
             )
         else:
             self._prepare, _ = factory.make_reward_pre_post_processors(config)
-        own = getattr(config, "image_key", None)
+        own = vars(config).get("image_key")
         names = [own] if own else [name for name in config.input_features if name.startswith(_PREFIX)]
         if spec.image_key is None and len(names) != 1:
             rule = "must be given, where a model's settings do not name one image"
             raise InputError(f"`image_key` {rule}. They name {short_repr(names)}.")
         self._key, self._prompt = spec.image_key or names[0], spec.prompt
-        self.clip, self.clip_length = "prefix", spec.frames or getattr(config, "max_frames", None) or 1
+        self.clip, self.clip_length = "prefix", spec.frames or vars(config).get("max_frames") or 1
 
     def encode(self, frames: NDArray[np.uint8]) -> Features:
         """Ask about frames, uint8 (B, H, W, 3), or the episode so far, (B, F, H, W, 3): float32 (B, 1)."""
@@ -103,7 +105,7 @@ class LeRobotReward(RewardModel):
         seen = torch.from_numpy(np.ascontiguousarray(np.moveaxis(frames, -1, -3))).float() / 255
         batch = {self._key: seen} | ({} if self._prompt is None else {"task": [self._prompt] * len(frames)})
         with torch.no_grad():
-            return self._model.compute_reward(self._prepare(batch)).reshape(-1, 1).float().cpu().numpy()
+            return self._compute(self._prepare(batch)).reshape(-1, 1).float().cpu().numpy()
 
 
 def _find(spec: LeRobot) -> str:
