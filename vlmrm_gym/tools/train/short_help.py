@@ -13,8 +13,8 @@ from vlmrm_gym.tools.train.config_types import FLAGS
 
 _SECTIONS = {"": Config, "reward": RewardConfig, "rl": RLConfig}
 SHOWN = {
-    "the reward": ("prompt", "model", "goal_images", "baseline", "alpha", "camera", "task_reward_weight")
-    + ("reward", "reward_kwargs", "labeler"),
+    "the sentence": ("prompt", "model", "goal_images", "baseline", "alpha", "camera"),
+    "another reward": ("reward", "reward_kwargs", "task_reward_weight", "labeler"),
     "the training": ("total_timesteps", "algorithm", "num_workers", "episode_length", "env_kwargs", "seed"),
     "the run": ("base_path", "run_name", "track"),
 }
