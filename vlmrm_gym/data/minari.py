@@ -47,14 +47,16 @@ class MinariFrames:
 
 def read_task_rewards(data: Path, count: int) -> Iterator[NDArray[np.float64]]:
     """Read the environment's own rewards of each of `count` episodes, float64 (T,)."""
-    for number in range(count):
-        episode = _read(data, number)
-        infos = episode["infos"] or {}
-        with reading(f"The dataset {data}", *_DAMAGE):
+    import h5py
+
+    with reading(f"The dataset {data}", *_DAMAGE), h5py.File(data / "main_data.hdf5", "r") as file:
+        for number in range(count):  # not by Minari, which would decode the frames, too
+            episode: Any = file[f"episode_{number}"]
+            infos: Any = episode.get("infos", {})
             own = np.asarray(infos["task_reward"][1:] if "task_reward" in infos else episode["rewards"])
-            if own.shape != np.shape(episode["rewards"]) or own.ndim != 1 or own.dtype.kind not in "fiub":
+            if own.shape != episode["rewards"].shape or own.ndim != 1 or own.dtype.kind not in "fiub":
                 raise ValueError(f"rewards of episode {number} must be numbers (T,). Received {own.dtype} {own.shape}")
-        yield own.astype(np.float64)
+            yield own.astype(np.float64)
 
 
 def write_rewards(data: Path, out: Path, labels: Sequence[str], rewards: Sequence[NDArray[np.float32]]) -> None:
