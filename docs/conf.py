@@ -38,14 +38,13 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_favicon = "_static/favicon.svg"
 html_copy_source = False
+html_use_index = False
+html_domain_indices = False
 html_show_copyright = False
 
 PROJECT_PAGES = {
     "README.md": "index.md",
     "benchmarks/RESULTS.md": "project/results.md",
-    "CHANGELOG.md": "project/changelog.md",
-    "CONTRIBUTING.md": "project/contributing.md",
-    "SECURITY.md": "project/security.md",
 }
 """Files outside of this folder, and the pages of the site that include them or stand for them."""
 

@@ -1,4 +1,4 @@
-"""Write the tables of docs/guides/keywords.md from the fields of the options. A test says when they are old.
+"""Write the tables of docs/reference/keywords.md from the fields of the options. A test says when they are old.
 
 python docs/make_keywords.py
 """
@@ -12,7 +12,7 @@ from typing import Any
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.scoring.options import ScoringOptions, option_fields, read_help
 
-PAGE = Path(__file__).parent / "guides" / "keywords.md"
+PAGE = Path(__file__).parent / "reference" / "keywords.md"
 
 
 def table(listed: Iterable[tuple[Field[Any], type[Any]]]) -> str:

@@ -1,11 +1,12 @@
-"""The examples of docs/guides/libraries.md run, each where its library is installed (requirements/libraries.txt)."""
+"""The files of examples/libraries run, each where its library is installed (requirements/libraries.txt)."""
 
 import importlib
+import runpy
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "guides" / "libraries.md"
+FOLDER = Path(__file__).parents[2] / "examples" / "libraries"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning"),
@@ -13,21 +14,20 @@ pytestmark = [
 ]
 
 
-def read_example(heading):
-    section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    return section.split("```python\n")[1].split("```")[0]
-
-
 @pytest.mark.parametrize(
-    ("heading", "module"),
-    [("Tianshou", "tianshou"), ("RLlib", "ray.rllib.algorithms.ppo"), ("skrl", "skrl")],
+    ("file", "module"),
+    [
+        ("tianshou_collector", "tianshou"),
+        ("rllib_ppo", "ray.rllib.algorithms.ppo"),
+        ("skrl_environments", "skrl"),
+    ],
 )
-def test_the_example_of_a_library_runs(heading, module, request, capsys):
+def test_the_example_of_a_library_runs(file, module, request, capsys):
     try:
         importlib.import_module(module)
     except ImportError as error:
-        pytest.skip(f"{heading} is not installed, or lacks a package: {error}")
-    if heading == "RLlib":
+        pytest.skip(f"{module} is not installed, or lacks a package: {error}")
+    if file == "rllib_ppo":
         request.getfixturevalue("ray_cluster")
-    exec(compile(read_example(heading), str(PAGE), "exec"), {"__name__": "page"})
+    runpy.run_path(str(FOLDER / f"{file}.py"))
     assert capsys.readouterr().out.strip()

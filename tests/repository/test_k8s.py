@@ -153,8 +153,7 @@ def test_the_command_for_the_cluster_has_the_papers_updates(monkeypatch, tmp_pat
 
 def test_the_script_for_slurm_keeps_the_papers_ratio(monkeypatch, tmp_path):
     """The script itself, with commands that do nothing, but for the training's, which prints its arguments."""
-    guide = (ROOT / "docs" / "guides" / "clusters.md").read_text()
-    (script,) = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", guide, re.DOTALL)
+    script = (ROOT / "examples" / "train.slurm").read_text()
     commands = ("source", "srun", "ray", "sleep")
     stubs = [*(f"{name}() {{ :; }}" for name in commands), "scontrol() { echo node; }", "python() { echo token; }"]
     stubs.append("vlmrm-gym() { printf '%s\\n' \"$@\"; }")
