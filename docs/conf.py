@@ -1,5 +1,6 @@
 """How Sphinx builds the site. `make docs` calls docs/build.py, which calls Sphinx with this."""
 
+from pathlib import Path
 from typing import NewType
 
 import numpy.typing
@@ -38,6 +39,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_favicon = "_static/favicon.svg"
 html_copy_source = False
+html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")
 html_use_index = False
 html_domain_indices = False
 html_show_copyright = False

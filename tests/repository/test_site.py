@@ -83,6 +83,22 @@ def test_every_page_works_in_a_browser(site, address, browser, width):
     assert problems + find_broken_links(address, found, site) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        ("goal image", "Goal images"),
+        ("own environment", "An environment of your own"),
+        ("save", "Save and share a reward"),
+        ("torchrl", "Your RL library > TorchRL"),
+    ],
+)
+def test_the_search_finds_the_guide_first(address, browser, words, title):
+    tab = browser.new_page()
+    tab.goto(f"{address}search.html?q={words.replace(' ', '+')}")
+    assert tab.wait_for_selector("ul.search li > a").inner_text() == title
+    tab.close()
+
+
 def test_the_site_can_be_read_in_an_evening(site):
     guides = ["index.html", *(page for page in pages_of(site) if page.startswith("guides/"))]
     assert len(guides) <= 20
