@@ -70,12 +70,13 @@ docs: $(VENV)/.installed-docs  ## the site, into build/docs; warnings are errors
 docs-serve: $(VENV)/.installed-docs  ## the site, on http://127.0.0.1:8000
 	$(BIN)/python docs/build.py --serve
 
-build: opengl install  ## the wheel, and a smoke test of it in a fresh environment
+build: opengl install  ## the wheel; its worlds, and a new user's ten wishes, in a fresh environment
 	$(BIN)/python -m build --wheel
 	rm -rf build/smoke && $(PYTHON) -m venv build/smoke
-	build/smoke/bin/python -m pip install -q -c constraints.txt dist/*.whl
+	build/smoke/bin/python -m pip install -q -c constraints.txt "$$(ls dist/*.whl)[train]"
 	cd build && for world in CartPole-v1 MountainCarContinuous-v0 Humanoid-stand-v0; do smoke/bin/python -c "import gymnasium as gym; \
 		env = gym.make('vlmrm_gym:VLMRM/$$world'); env.reset(seed=0); print(env.step(env.action_space.sample())[1])" || exit 1; done
+	build/smoke/bin/python tests/wheel/ten_wishes.py
 	rm -rf build/smoke
 
 tiny: install  ## train another bundled model from scratch, in place of vlmrm_gym/rewards/tiny
