@@ -76,7 +76,7 @@ build: opengl install  ## the wheel; its worlds, and a new user's ten wishes, in
 	build/smoke/bin/python -m pip install -q -c constraints.txt "$$(ls dist/*.whl)[train]"
 	cd build && for world in CartPole-v1 MountainCarContinuous-v0 Humanoid-stand-v0; do smoke/bin/python -c "import gymnasium as gym; \
 		env = gym.make('vlmrm_gym:VLMRM/$$world'); env.reset(seed=0); print(env.step(env.action_space.sample())[1])" || exit 1; done
-	build/smoke/bin/python tests/wheel/ten_wishes.py
+	build/smoke/bin/python tests/repository/ten_wishes.py
 	rm -rf build/smoke
 
 tiny: install  ## train another bundled model from scratch, in place of vlmrm_gym/rewards/tiny

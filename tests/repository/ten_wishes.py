@@ -1,6 +1,6 @@
 """The ten wishes of a new user, each the first block of its page, run with an installed package. `make build` calls it.
 
-python tests/wheel/ten_wishes.py    # with the interpreter of the environment that has the package, and its extra "train"
+python tests/repository/ten_wishes.py    # by the interpreter of an environment with the package and its extra "train"
 """
 
 import os
