@@ -4,15 +4,16 @@ python -m pip install -e ".[train]" && python -m pip install --no-deps metaworld
 python examples/metaworld_from_videos.py --task drawer-close-v3 --seed 1
 python examples/metaworld_from_videos.py --task drawer-close-v3 --seed 1 --reward sparse
 
-The folder runs/TASK__REWARD__SEED gets videos/, reward/ (see its curves.png), evaluations.csv and model.zip. Success is
-Meta-World's own flag; the agent sees its observations. No action of a recording is looked at.
+The folder runs/TASK__recordings__SEED gets videos/ and reward/ (see its curves.png), which are made once;
+runs/TASK__REWARD__SEED gets evaluations.csv and model.zip. Success is Meta-World's own flag; the agent sees its
+observations. No action of a recording is looked at.
 """
 
 import csv
 import sys
 import warnings
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +34,7 @@ from vlmrm_gym.states import StateView
 
 PIXELS = 192
 CAMERA = "corner2"
+GAMMA = 0.99
 
 
 @dataclass
@@ -41,15 +43,16 @@ class Args:
 
     task: str = "drawer-close-v3"
     """the name of a task, see metaworld.policies.ENV_POLICY_MAP"""
-    reward: Literal["videos", "sparse", "dense"] = "videos"
-    """videos: progress as the recordings show it, beside the success; sparse: the success alone; dense: Meta-World's
+    reward: Literal["videos", "videos-step", "sparse", "dense"] = "videos"
+    """videos: progress towards the end of the recordings, beside the success; videos-step: the distance that each step
+    covers, as in TimeRewarder, which can be earned by going in circles; sparse: the success alone; dense: Meta-World's
     own reward"""
     videos: int = 10
     """recordings"""
     encoder: str = "cnn"
     """see `vlmrm-gym fit --videos --help`"""
-    weight: float = 1.0
-    """of the progress, beside 1 for each step with success"""
+    weight: float = 50.0
+    """of the whole way from the beginning to the end of the recordings, beside 1 for each step with success"""
     repeat: int = 2
     """steps for which an action is repeated, as in DrQ-v2; the states in between are not drawn"""
     steps: int = 200_000
@@ -153,17 +156,25 @@ def main(args: Args) -> None:
     torch.set_num_threads(args.threads)
     folder = args.out / f"{args.task}__{args.reward}__{args.seed}"
     folder.mkdir(parents=True, exist_ok=True)
+    from_videos = args.reward.startswith("videos")
     reward: Any = vlmrm_gym.TaskReward()
-    if args.reward == "videos":
-        record(args, folder / "videos")
-        learned = vlmrm_gym.fit_demonstrations(
-            folder / "videos", encoder=args.encoder, out=folder / "reward", seed=args.seed, overwrite=True
-        )
-        reward = args.weight * learned + reward
+    if from_videos:
+        recordings = args.out / f"{args.task}__recordings__{args.seed}"
+        if not (recordings / "reward").exists():
+            record(args, recordings / "videos")
+            vlmrm_gym.fit_demonstrations(
+                recordings / "videos", encoder=args.encoder, out=recordings / "reward", seed=args.seed
+            )
+        learned = vlmrm_gym.Demonstrations.load(recordings / "reward")
+        if args.reward == "videos":
+            place = replace(learned, measure="place")  # 0 at the beginning, 1 at the end
+            reward = args.weight * vlmrm_gym.Progress(place, gamma=GAMMA) + reward
+        else:
+            reward = learned + reward  # a step is paid 1 where it is as fast as the recordings
     table = folder / "evaluations.csv"
     table.write_text("step,episodes,success\n")
-    options: dict[str, Any] = {"learning_starts": 2_000, "batch_size": 256, "gamma": 0.99, "seed": args.seed}
-    if args.reward == "videos":
+    options: dict[str, Any] = {"learning_starts": 2_000, "batch_size": 256, "gamma": GAMMA, "seed": args.seed}
+    if from_videos:
         makers = [lambda: Task(args, args.seed)]
         envs = vlmrm_gym.VLMRewardVectorEnv(makers, reward=reward, autoreset_mode="SameStep")
         env: Any = VLMVecEnv(envs)

@@ -134,7 +134,7 @@ def brightness(frames):
     return frames.mean((1, 2, 3)) / 255
 
 
-@pytest.mark.parametrize("reward", ["videos", "dense"])
+@pytest.mark.parametrize("reward", ["videos", "videos-step", "dense"])
 def test_the_example_learns_from_recordings_of_meta_world(reward, tmp_path):
     """It leaves what it promises: recordings that end in success, a reward that orders them, a table, a policy."""
     pytest.importorskip("metaworld", reason="it needs requirements/suites.txt", exc_type=ImportError)
@@ -145,6 +145,7 @@ def test_the_example_learns_from_recordings_of_meta_world(reward, tmp_path):
     assert (folder / "evaluations.csv").read_text().splitlines()[0] == "step,episodes,success"
     assert (folder / "model.zip").exists()
     if reward == "videos":
-        assert len(list((folder / "videos").iterdir())) == 3
-        measures = json.loads((folder / "reward" / "fit.json").read_text())["measures"]
+        recordings = tmp_path / "drawer-close-v3__recordings__1"
+        assert len(list((recordings / "videos").iterdir())) == 3
+        measures = json.loads((recordings / "reward" / "fit.json").read_text())["measures"]
         assert measures["order"] > 0.8
