@@ -48,6 +48,7 @@ def main(args: Args) -> None:
                 observation, _ = env.reset()
                 view.reset()
                 policy, states = ENV_POLICY_MAP[args.task](), [view.capture()]
+                action = np.zeros(env.action_space.shape)
                 for step in range(args.steps):
                     if name == "scripted policy":
                         action = np.clip(policy.get_action(observation), -1, 1)
