@@ -48,12 +48,12 @@ def main(args: Args) -> None:
                 observation, _ = env.reset()
                 view.reset()
                 policy, states = ENV_POLICY_MAP[args.task](), [view.capture()]
-                action = np.zeros(env.action_space.shape)
+                action = env.action_space.sample()
                 for step in range(args.steps):
                     if name == "scripted policy":
                         action = np.clip(policy.get_action(observation), -1, 1)
                     elif step % 10 == 0:
-                        action = rng.uniform(-1, 1, env.action_space.shape)
+                        action = rng.uniform(-1, 1, action.shape)
                     observation, *_ = env.step(action.astype(np.float32))
                     states.append(view.capture())
                 rows, changes = zip(*states, strict=True)
