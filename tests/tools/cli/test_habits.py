@@ -115,7 +115,7 @@ def test_an_id_comes_first_and_flags_have_one_value_or_several():
         (["ID", "--alpha", "0", "--alpha", "0.5"], "ID", {"alpha": (0, 0.5)}),
         (["--overwrite", "ID", "--camera", "side", "paper"], "ID", {"camera": ("side", "paper"), "overwrite": True}),
         (["--seed", "3", "ID", "--prompt", "-1", "a b"], "ID", {"prompt": ("-1", "a b"), "seed": 3}),
-        (["--env", "m:f", "--camera", "side", "paper"], None, {"camera": ("side", "paper"), "env": "m:f"}),
+        (["m:f", "--env-kwargs", "{a: 1}", "--alpha", "0", "1"], "m:f", {"env_kwargs": {"a": 1}, "alpha": (0, 1)}),
         (["ID", "--batch-size", "1e3", "--seed", "2e0"], "ID", {"batch_size": 1_000, "seed": 2}),
         (["ID"], "ID", {"alpha": (0.0,), "model": (None,), "prompt": ()}),
     ):
