@@ -104,7 +104,7 @@ def _states(name: str, task: Task, behaviour: str, rng: np.random.Generator) -> 
     if behaviour == "goal":
         goals = task.make_states().goals(12, rng)
         return goals if len(goals) else DOMAINS[name].sample_states(12, rng)
-    with closing(make_unscored_env(task.id, None)) as env, closing(StateView(env)) as view:
+    with closing(make_unscored_env(task.id)) as env, closing(StateView(env)) as view:
         act = (
             random_actions(env.action_space, rng)
             if behaviour == "random"

@@ -107,10 +107,10 @@ def test_a_folder_that_the_command_did_not_make_or_complete_is_refused(folder, t
 
 
 def test_a_dataset_of_another_environment_is_refused(folder):
-    check_environment(folder, f"vlmrm_gym:{TASK.id}", None)
-    for id, function in (("CartPole-v1", None), (None, TASK.id.replace("/", ":"))):
-        with pytest.raises(InputError, match=f"must be of {id or function}. Received one of {TASK.id}. Pass another"):
-            check_environment(folder, id, function)
+    check_environment(folder, f"vlmrm_gym:{TASK.id}")
+    for id, kwargs, said in (("a:b", None, "a:b"), (TASK.id, {"size": 3}, rf"{TASK.id} \{{'size': 3\}}")):
+        with pytest.raises(InputError, match=f"must be of {said}. Received one of {TASK.id}. Pass another"):
+            check_environment(folder, id, kwargs)
 
 
 def json_with(name, **values):
@@ -152,8 +152,7 @@ BOX = {"type": "Box", "dtype": "<U100000000", "shape": [], "low": 0, "high": 1}
 
 
 CHANGED = [
-    (settings_with(id=3), r"settings.json: either `id` or `env` must be a text, and `policy`. Received \[3"),
-    (settings_with(env="a:b"), "either `id` or `env` must be a text"),
+    (settings_with(id=3), r"settings.json: `id` and `policy` must be texts. Received \[3"),
     (pipe, "metadata.json must be a regular file. Received a pipe"),
     (metadata_with(total_episodes=0), "at least one episode. Received 0"),
     (metadata_with(total_episodes=3), "cannot be read"),

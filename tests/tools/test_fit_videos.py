@@ -65,7 +65,7 @@ def test_episodes_of_our_datasets_are_recordings_and_one_video_holds_nothing_out
 def test_a_dataset_that_names_code_is_not_drawn(tmp_path):
     poles = record_dataset(CARTPOLE, out=tmp_path / "poles", episodes=1, steps=5)
     settings = json.loads((poles / "settings.json").read_text())
-    (poles / "settings.json").write_text(json.dumps({**settings, "id": None, "env": "some.module:make"}))
+    (poles / "settings.json").write_text(json.dumps({**settings, "id": "some.module:make"}))
     with pytest.raises(InputError, match="names code that would be run"):
         vlmrm_gym.fit_demonstrations(poles, encoder="tiny", device="cpu", options=SHORT)
 

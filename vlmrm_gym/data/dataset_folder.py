@@ -65,12 +65,11 @@ class DatasetFolder:
         settings = read_json(path) if os.path.lexists(path) else None
         if not isinstance(settings, dict) or settings.get("format") != FORMAT:
             return None
-        settings = {"id": None, "env": None, "camera": None, "policy": "", **settings}
-        texts = [settings[name] for name in ("id", "env", "policy")]
-        if bool(texts[0]) == bool(texts[1]) or not all(isinstance(one, str) for one in texts if one is not None):
-            raise InputError(
-                f"{path}: either `id` or `env` must be a text, and `policy`. Received {short_repr(texts)}."
-            )
+        settings = {"id": None, "env_kwargs": None, "camera": None, "policy": "", **settings}
+        settings.pop("env", None)  # earlier commits wrote it: None beside an ID
+        texts = [settings["id"], settings["policy"]]
+        if not all(isinstance(one, str) for one in texts):
+            raise InputError(f"{path}: `id` and `policy` must be texts. Received {short_repr(texts)}.")
         return settings
 
     def check(self, settings: Mapping[str, Any], *, overwrite: bool) -> None:

@@ -31,7 +31,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """The settings of a dataset.
 
     Returns:
-        Among them `id` and `env` (one is None), `policy`, `seed`, `columns` (the labels of the rewards) and `camera`.
+        Among them `id`, `env_kwargs`, `policy`, `seed`, `columns` (the labels of the rewards) and `camera`.
 
     Raises:
         InputError: The folder is not that of a complete dataset of `vlmrm-gym dataset`.
@@ -44,11 +44,11 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def check_environment(folder: Path, id: str | None, function: str | None) -> None:
-    """Raise an InputError unless a dataset is of an environment: of an ID, or of "package.module:attribute"."""
+def check_environment(folder: Path, id: str, env_kwargs: Mapping[str, Any] | None = None) -> None:
+    """Raise an InputError unless a dataset is of an environment: of an ID, or of "package.module:function"."""
     settings = read_settings(folder)
-    both = (settings["id"] or settings["env"], id or function or "")
-    theirs, ours = (name.removeprefix("vlmrm_gym:") for name in both)
+    both = ((settings["id"], settings["env_kwargs"]), (id, env_kwargs))
+    theirs, ours = (f"{id.removeprefix('vlmrm_gym:')} {kwargs or ''}".strip() for id, kwargs in both)
     if theirs != ours:
         raise InputError(f"The dataset {folder} must be of {ours}. Received one of {theirs}. Pass another dataset.")
 

@@ -125,6 +125,12 @@ def find_task(id: str) -> Task | None:
     return next((task for task in REGISTERED.values() if name in (task.id, task.id.rpartition("-v")[0])), None)
 
 
+def is_function(id: str) -> bool:
+    """Tell whether "module:name" is a function or class, and no ID: it is not registered, and may be a name in code."""
+    name = _import_module(id)
+    return name not in (id, *gym.registry) and name.replace(".", "_").isidentifier() and find_task(id) is None
+
+
 def find_spec(id: str) -> EnvSpec:
     """The spec of a registered ID. "module:ID" imports the module first."""
     return gym.spec(_import_module(id))
@@ -145,8 +151,9 @@ def make_env(
 
     Args:
         id: An ID of this package, or of another one whose environments render; "module:ID" imports the module first.
+            Or "package.module:function", a function or class that makes an environment.
         episode_length: Steps after which an episode is truncated, instead of the ID's own time limit.
-        env_kwargs: For an ID of another package: keyword arguments of its environment, passed to `gymnasium.make`.
+        env_kwargs: Keyword arguments of another package's ID, passed to `gymnasium.make`, or of the function.
         kwargs: Keyword arguments of `VLMReward`. For an ID of this package also those of its environment class.
 
     Raises:
@@ -154,7 +161,7 @@ def make_env(
         gymnasium.error.Error: The ID is unknown.
     """
     if (task := find_task(id)) is not None:
-        return gym.make(task.id, **_task_kwargs(task, episode_length, env_kwargs), **kwargs)
+        return gym.make(task.id, **task_kwargs(task, episode_length, env_kwargs), **kwargs)
     env = make_external_env(id, episode_length, env_kwargs)
     with close_on_error([env]):
         return VLMReward(env, **kwargs)
@@ -175,8 +182,8 @@ def make_vector_env(
     this package also of its environment class.
     """
     if isinstance(id, str) and (task := find_task(id)) is not None:
-        task_kwargs = _task_kwargs(task, episode_length, env_kwargs)
-        return gym.make_vec(task.id, num_envs, autoreset_mode=autoreset_mode, **task_kwargs, **kwargs)
+        kwargs |= task_kwargs(task, episode_length, env_kwargs)
+        return gym.make_vec(task.id, num_envs, autoreset_mode=autoreset_mode, **kwargs)
     check_positive_integer("num_envs", num_envs)
     make = partial(make_external_env, id, episode_length, env_kwargs)
     return VLMRewardVectorEnv([make] * num_envs, autoreset_mode=autoreset_mode, **kwargs)
@@ -190,6 +197,8 @@ def make_external_env(
     """An environment of another package's ID, or of what a class or a function makes, with its own reward."""
     if episode_length is not None:
         check_positive_integer("episode_length", episode_length)
+    if isinstance(id, str) and is_function(id):
+        id = resolve_name(id)
     if not isinstance(id, str):
         render = {"render_mode": "rgb_array"} if "render_mode" in inspect.signature(id).parameters else {}
         env = id(**{**render, **(env_kwargs or {})})
@@ -205,7 +214,7 @@ def check_env_kwargs(env_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
     return env_kwargs
 
 
-def _task_kwargs(task: Task, episode_length: int | None, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+def task_kwargs(task: Task, episode_length: int | None, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
     """Keyword arguments of `gym.make` for a task of this package."""
     if env_kwargs:
         raise ValueError(

@@ -137,7 +137,7 @@ class EncoderFields:
     """How a frame gets the model's input size: "squash" (None; as in the paper), "shortest" (crop) or "longest"
     (pad)."""
     batch_size: int | None = field(default=None, metadata={"check": optional(check_count)})
-    """Maximum number of frames encoded at once; None chooses. It does not affect rewards. When a GPU runs out of
+    """Maximum number of frames encoded at once (None: chosen). It does not affect rewards. When a GPU runs out of
     memory, it is halved permanently."""
 
     def __post_init__(self) -> None:

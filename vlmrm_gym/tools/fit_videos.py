@@ -171,7 +171,7 @@ def _play(id: str, command: FitVideos, recordings: Sequence[Recording], opened: 
 
     task = find_named_task(id)
     camera = task.camera if command.camera is None and task is not None else command.camera
-    env = opened.enter_context(closing(make_unscored_env(id, None)))
+    env = opened.enter_context(closing(make_unscored_env(id)))
     with as_input_error(DependencyNotInstalled):
         view = opened.enter_context(closing(StateView(env, camera)))
     renderer = opened.enter_context(closing(view.make_renderer(lambda *own: own)))

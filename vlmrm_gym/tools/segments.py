@@ -19,7 +19,7 @@ from vlmrm_gym.learning.pairs import Pair, grade_of_task
 from vlmrm_gym.states import StateView
 from vlmrm_gym.states.drawing import Drawings
 from vlmrm_gym.states.states import States
-from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
+from vlmrm_gym.tools.environments import find_named_task, has_path, make_unscored_env
 
 
 class DatasetSegments:
@@ -30,17 +30,16 @@ class DatasetSegments:
 
     def __init__(self, folder: Path, camera: Any = None, *, trust_code: bool = False) -> None:
         settings = read_settings(folder)
-        self.folder, self.id, function = folder, settings["id"], settings["env"]
-        if not trust_code and ":" in (function or self.id.removeprefix("vlmrm_gym:")):
-            raise InputError(
-                f"The dataset {folder} names code that would be run. Received {short_repr(function or self.id)}. If "
-                "you trust it, pass --trust-code."
-            )
+        self.folder, self.id, self.env_kwargs = folder, settings["id"], settings["env_kwargs"]
+        if not trust_code and has_path([self.id.removeprefix("vlmrm_gym:"), self.env_kwargs]):
+            received = f"Received {short_repr(self.env_kwargs if has_path(self.env_kwargs) else self.id)}"
+            rule = f"The dataset {folder} names code that would be run. {received}"
+            raise InputError(f"{rule}. If you trust it, pass --trust-code.")
         self.camera = settings["camera"] if camera is None else camera
-        self.task = None if self.id is None else find_named_task(self.id)
-        self.name, self._grade, self.rollouts = self.id or function, grade_of_task(self.task), read_dataset(folder)
+        self.task = find_named_task(self.id)
+        self._grade, self.rollouts = grade_of_task(self.task), read_dataset(folder)
         with ExitStack() as opened:
-            self.env = opened.enter_context(closing(make_unscored_env(self.id, function)))
+            self.env = opened.enter_context(closing(make_unscored_env(self.id, self.env_kwargs)))
             with as_input_error(DependencyNotInstalled):
                 self.view = opened.enter_context(closing(StateView(self.env, self.camera)))
             check_states(self.rollouts, self.env, self.view)
@@ -73,7 +72,7 @@ class DatasetSegments:
         episodes = np.searchsorted(ends, chosen, side="right")
         starts = chosen - np.concatenate([[0], ends])[episodes]
         sides = [self.rollouts[i][at : at + length] for i, at in zip(episodes.tolist(), starts.tolist(), strict=True)]
-        views = f"{self.name} camera={self.camera!r}"
+        views = f"{self.id} camera={self.camera!r}"
         return [self._pair(one, other, prompt, views) for one, other in zip(sides[::2], sides[1::2], strict=True)]
 
     def find(self, stored: StoredPair, prompt: str) -> Pair:

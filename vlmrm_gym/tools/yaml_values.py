@@ -2,11 +2,10 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import yaml
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+from tyro.constructors import PrimitiveConstructorSpec
 
 from vlmrm_gym._util.validation import short_repr, truncate
 
@@ -110,25 +109,8 @@ def yaml_flag(*kinds: type[Any], strict: bool = False) -> PrimitiveConstructorSp
 
     return PrimitiveConstructorSpec(
         nargs=1,
-        metavar="INT" if kinds == (int,) else "YAML",
+        metavar="N" if kinds == (int,) else "YAML",
         instance_from_str=read,
         is_instance=lambda given: isinstance(given, kinds),
         str_from_instance=show,
     )
-
-
-def yaml_flags(*, strict: bool) -> ConstructorRegistry:
-    """Make tyro read integers (1e6, too) as YAML, and values that may be mappings, or functions, which have names.
-
-    Not `strict`, it leaves what it cannot read as it is, for checks that report all problems at once.
-    """
-    registry = ConstructorRegistry()
-
-    @registry.primitive_rule
-    def rule(flag: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-        if flag.type is int:
-            return yaml_flag(int, strict=strict)
-        is_yaml = {Mapping, Callable} & {get_origin(one) for one in get_args(flag.type)}
-        return yaml_flag(object, strict=strict) if is_yaml else None
-
-    return registry

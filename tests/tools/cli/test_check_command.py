@@ -105,7 +105,7 @@ def test_a_combination_has_the_same_measures_alone(four, tmp_path):
     assert exploits == pytest.approx(others, abs=1e-5)
 
 
-OTHER_MODEL = ["--env", "check_subjects:OtherModel", "--model", "tiny", "--prompt", TASK_PROMPT]
+OTHER_MODEL = ["check_subjects:OtherModel", "--model", "tiny", "--prompt", TASK_PROMPT]
 PENDULUM = ["InvertedPendulum-v5", "--prompt", TASK_PROMPT, "--model", "tiny"]
 
 
@@ -134,11 +134,11 @@ def test_the_search_is_left_out_where_states_cannot_be_made(tmp_path):
         ("framed_cart_pole", [], "it needs states that can be made and drawn"),  # its steps say success
         ("recoloured", ["--success", "check_subjects:is_turned"], "the environment changes its scene"),
     ):
-        flags = ["--env", f"check_subjects:{env}", "--model", "tiny", "--prompt", TASK_PROMPT, *success]
+        flags = [f"check_subjects:{env}", "--model", "tiny", "--prompt", TASK_PROMPT, *success]
         measures, report = check(tmp_path / env, *flags)
         assert f"There was no search: {reason}" in report
         assert measures["exploits"] == []
-        assert measures["subject"] == flags[1]
+        assert measures["subject"] == flags[0]
         (row,) = measures["table"]
         assert row["measures"]["auc"] is not None
         assert row["measures"]["exploit_excess"] is None
@@ -189,12 +189,16 @@ def fails(capsys, *arguments):
 
 def test_what_cannot_be_used_is_refused_before_anything_is_scored(capsys, in_folder):
     for arguments, message in (
-        ([], "Either an ID or `env` must be given. Received neither"),
-        ([CARTPOLE, "--env", "check_subjects:one_step"], "Either an ID or `env` must be given. Received both"),
-        (["no_such_module:Env-v0"], "The ID must be a registered one.*no_such_module"),
-        (["--env", "no_such_module:make"], "The environment 'no_such_module:make' cannot be used"),
-        (["--env", "check_subjects:no_env"], "`env` must be a gymnasium.Env. Received 'an environment'"),
-        (["--env", "check_subjects:silent_env"], '`env` must be made with render_mode="rgb_array"'),
+        ([], "`id` must be a registered ID, module:ID or package.module:function. Received None"),
+        (["no_such_module:Env-v0"], "`id` must be a registered ID.*Importing it raised .*no_such_module"),
+        (["check_subjects:no_such"], "Importing it raised AttributeError.*check_subjects' has no attribute 'no_such'"),
+        ([CARTPOLE, "--env-kwargs", "{a: 1}"], "`env_kwargs` is for IDs of other packages"),
+        (
+            ["check_subjects:one_step", "--env-kwargs", "{a: 1}"],
+            "cannot be used: one_step.* unexpected keyword arg.*'a'",
+        ),
+        (["check_subjects:no_env"], "`env` must be a gymnasium.Env. Received 'an environment'"),
+        (["check_subjects:silent_env"], '`env` must be made with render_mode="rgb_array"'),
         (["VLMRM/Humanoid-v0"], "`prompt` must be given"),
         ([CARTPOLE, "--alpha", "0", "0.5", "0"], "Each `alpha` must be a different one. Received 0.0, 0.5, 0.0"),
         ([CARTPOLE, "--device", "gpu"], "`device` must be .* Received 'gpu'"),

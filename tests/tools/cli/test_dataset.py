@@ -227,7 +227,7 @@ def make_cartpole():
 
 
 def test_an_environment_of_a_function_with_nested_observations(tmp_path):
-    dataset = record(tmp_path / "out", "--env", f"{__name__}:Nested", "--episodes", "3", "--steps", "4", "--frames")
+    dataset = record(tmp_path / "out", f"{__name__}:Nested", "--episodes", "3", "--steps", "4", "--frames")
     env, lengths = Nested(), []
     for number, episode in enumerate(dataset):
         observation, _ = env.reset(seed=number)
@@ -256,7 +256,7 @@ def make_changing():
 
 
 def test_changes_of_the_scene_are_kept(tmp_path):
-    flags = ["--env", f"{__name__}:make_changing", "--episodes", "2", "--steps", "3", "--frames"]
+    flags = [f"{__name__}:make_changing", "--episodes", "2", "--steps", "3", "--frames"]
     record(tmp_path / "out", *flags)
     rollouts = read_dataset(tmp_path / "out")
     env, other = make_changing(), make_changing()
@@ -271,7 +271,7 @@ def test_changes_of_the_scene_are_kept(tmp_path):
 
 
 def test_a_run_plays_and_with_other_weights_does_not_go_on(cart_pole_run, tmp_path, capsys):
-    flags = ["--env", f"{__name__}:make_cartpole", "--policy", str(cart_pole_run), "--episodes", "1", "--steps", "3"]
+    flags = [f"{__name__}:make_cartpole", "--policy", str(cart_pole_run), "--episodes", "1", "--steps", "3"]
     dataset = record(tmp_path / "out", *flags)
     assert dataset.storage.metadata["algorithm_name"] == read_dataset(tmp_path / "out")[0].source == "barely"
     newest, older = sorted(cart_pole_run.glob("checkpoints/*/model.zip"))[-1:-3:-1]
@@ -286,8 +286,8 @@ def test_bad_input_ends_with_a_sentence(in_folder, capsys):
     Path("taken").mkdir()
     Path("taken/file").touch()
     for flags, message in (
-        (["--env", "test_dataset:Nested"], "`steps` must be given"),
-        (["--env", "test_dataset:Listing", "--steps", "2"], "Minari cannot store the observations"),
+        (["test_dataset:Nested"], "`steps` must be given"),
+        (["test_dataset:Listing", "--steps", "2"], "Minari cannot store the observations"),
         ([CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),
         ([CARTPOLE, "--policy", "clever"], "`policy` must be random, constant or the folder of a run."),
         ([CARTPOLE, "--camera", "side"], "`camera` is for MuJoCo environments"),
@@ -298,5 +298,5 @@ def test_bad_input_ends_with_a_sentence(in_folder, capsys):
         assert message in output
         assert len(output.splitlines()) == 1
         assert (names(in_folder), names(Path("taken"))) == (["taken"], ["file"])
-    flags = ["--env", "check_subjects:OtherModel", "--episodes", "2", "--steps", "2"]  # in its second episode
+    flags = ["check_subjects:OtherModel", "--episodes", "2", "--steps", "2"]  # in its second episode
     assert "changed to a model or an appearance" in refused(capsys, "dataset", "--out", "out", *flags)

@@ -115,7 +115,7 @@ def test_an_id_comes_first_and_flags_have_one_value_or_several():
         (["ID", "--alpha", "0", "--alpha", "0.5"], "ID", {"alpha": (0, 0.5)}),
         (["--overwrite", "ID", "--camera", "side", "paper"], "ID", {"camera": ("side", "paper"), "overwrite": True}),
         (["--seed", "3", "ID", "--prompt", "-1", "a b"], "ID", {"prompt": ("-1", "a b"), "seed": 3}),
-        (["--env", "m:f", "--camera", "side", "paper"], None, {"camera": ("side", "paper"), "env": "m:f"}),
+        (["m:f", "--env-kwargs", "{a: 1}", "--alpha", "0", "1"], "m:f", {"env_kwargs": {"a": 1}, "alpha": (0, 1)}),
         (["ID", "--batch-size", "1e3", "--seed", "2e0"], "ID", {"batch_size": 1_000, "seed": 2}),
         (["ID"], "ID", {"alpha": (0.0,), "model": (None,), "prompt": ()}),
     ):
@@ -232,7 +232,7 @@ def test_rewards_that_cannot_be_used_end_with_a_sentence(redness, pictures, tmp_
         ({"reward": "redness", "prompt": "a"}, "`reward` and `prompt` cannot both be passed"),
         ({"reward": "redness", "reward_kwargs": {"scael": 1}}, "`scael` is not a field of a reward. Did you mean `sc"),
         ({"reward": "redness", "reward_kwargs": "{"}, "`reward_kwargs` must be a mapping"),
-        ({"reward": "rednes"}, "For the kind 'redness' pass"),
+        ({"reward": "rednes"}, "kind must be one of .* Received 'rednes'. Did you mean 'redness'?"),
         ({"reward": ["redness", "redness"]}, "Each `reward` must be a different one"),
         ({"prompt": "a", "reward_kwargs": {"scale": 1}}, "`reward_kwargs` needs a `reward`"),
     ):
@@ -255,6 +255,32 @@ def test_prompts_and_models_are_columns_of_a_dataset(tmp_path):
     again = record_dataset(CARTPOLE, reward=spec, overwrite=True, **settings)
     (alone,) = minari.MinariDataset(again / "data")
     np.testing.assert_allclose(alone.infos["prompt_rewards"][:, 0], episode.infos["prompt_rewards"][:, 0], atol=1e-6)
+
+
+HELPS = [*(f"{name} --help" for name in COMMANDS if name != "program"), "train --help-all", "fit --videos --help"]
+
+
+@pytest.mark.parametrize("words", [*HELPS, "program verify --help", "program write --help"])
+def test_help_names_values_as_a_person_writes_them_and_a_default_once(words, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "110")
+    with pytest.raises(SystemExit):
+        main(words.split())
+    shown = capsys.readouterr().out
+    assert not re.search(r"\{None|None\}|STR|default: (None|False)|default: *\)", shown)
+    for entry in re.split(r"^(?:│| ) +(?=--|\[?[A-Z]+)", shown, flags=re.M)[1:]:
+        assert len(re.findall(r"\(default|Default:", entry)) <= 1, entry
+
+
+def test_none_takes_a_value_back_and_errors_name_values_as_help_does(capsys):
+    assert parse(Check, "check", ["ID", "--resize-mode", "None", "--batch-size", "None"]).batch_size is None
+    for flags, message in (
+        (["--resize-mode", "squish"], "Expected one of ('squash', 'shortest', 'longest', 'None')"),
+        (["--batch-size", "x"], "--batch-size: must be an integer. Received 'x'. "),
+        (["--promt", "x"], "Perhaps you meant: --prompt TEXT ... what"),
+    ):
+        with pytest.raises(SystemExit):
+            parse(Check, "check", flags)
+        assert message in " ".join(re.sub("[│─╭╮╰╯]", " ", capsys.readouterr().err).split())
 
 
 def test_the_help_of_train_is_short_and_its_flags_exist(capsys):

@@ -89,8 +89,8 @@ def test_without_experts_nothing_was_verified(tmp_path, capsys):
 BAD_INPUT = [
     (["nowhere.py", CARTPOLE], "nowhere.py cannot be read"),
     (["empty.py", CARTPOLE, *FEW], "must define a function reward(frame), or classes"),
-    (["good.py", "VLMRM/CartPole-v9"], "The ID must be a registered one"),
-    (["good.py"], "Either an ID or `env` must be given"),
+    (["good.py", "VLMRM/CartPole-v9"], "`id` must be a registered ID"),
+    (["good.py"], "`id` must be a registered ID, module:ID or package.module:function. Received None"),
     (["good.py", CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),
     (["good.py", CARTPOLE, "--limit-random", "2"], "`random` must be a share from 0 to 1. Received 2.0."),
     (["good.py", CARTPOLE, "--size", "[0, 1]"], "`size` must be None, or"),

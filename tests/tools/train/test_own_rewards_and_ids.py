@@ -42,9 +42,9 @@ def test_the_keys_of_a_file_are_the_fields_of_clip(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help-all"])
     shown = " ".join(re.sub("[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
-    assert "--reward.alpha FLOAT Strength of the goal-baseline regularisation, from 0 (cosine" in shown
-    assert "--reward.precision {auto,fp32,bf16,fp16}" in shown
-    assert "--reward.batch-size {None}|INT Maximum number of frames encoded at once" in shown
+    assert "--reward.alpha X Strength of the goal-baseline regularisation, from 0 (cosine" in shown
+    assert "--reward.precision auto|fp32|bf16|fp16" in shown
+    assert "--reward.batch-size N Maximum number of frames encoded at once" in shown
     assert "--rl.learning-rate 3e-4" in shown
     assert "--rl.options" not in shown
 
@@ -93,6 +93,7 @@ def test_a_module_in_the_current_folder_can_be_named(tmp_path):
     [
         ("Ant-v5", "SAC", []),
         ("own_things:Own/Short-v0", "DQN", ["{keys: true}"]),  # observations that are dictionaries
+        ("own_things:Short", "DQN", ["{size: 3}"]),  # a class, as any function
     ],
 )
 def test_any_id_that_renders_is_trained_on(id, algorithm, kwargs, tmp_path, capsys):

@@ -61,9 +61,9 @@ REWARD = [
 ]
 ENVIRONMENT = [
     (CART, "env_kwargs: {a: 1}", "line 3: `env_kwargs` is for IDs of other packages"),
-    ("VLMRM/Ant-v5", "", "line 1: `env_name` must be a registered ID, .*Wrap Ant-v5, (?!.*Did you mean)"),
-    ("Ant-v6", "", "line 1: `env_name` must be a registered ID, or .* Received 'Ant-v6': Env.*Did you mean 'Ant-v"),
-    ("Ant-v5", "env_kwargs: {zzz: 1}", "line 1: `env_name` .*, that takes `env_kwargs`. Received .*zzz"),
+    ("VLMRM/Ant-v5", "", "line 1: `env_name` must be an environment .*Wrap Ant-v5, (?!.*Did you mean)"),
+    ("Ant-v6", "", "line 1: `env_name` must be a registered ID, .* Received 'Ant-v6'. Did you mean 'Ant-v5'?"),
+    ("Ant-v5", "env_kwargs: {zzz: 1}", "line 1: `env_name` .* with `env_kwargs`. Received .*zzz"),
     ("Ant-v5", "env_kwargs: {render_mode: human}", "line 1: `env_name` .*`env_kwargs` cannot have 'render_mode'"),
     (ENDLESS, "", "`rl.episode_length` must be given: .* has no time limit"),
     (BLIND, "", 'line 1: `env_name` .*must have the render mode "rgb_array"'),

@@ -20,7 +20,7 @@ from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.tasks import Task
-from vlmrm_gym.tools.cli.settings import RewardFlags, compares, parse
+from vlmrm_gym.tools.cli.settings import YAML, RewardFlags, compares, parse
 from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
 from vlmrm_gym.tools.yaml_values import read_flag
 
@@ -40,7 +40,7 @@ class Check(RewardFlags, ViewOptions):
         vlmrm-gym check VLMRM/Humanoid-arms-raised-v0 --camera paper side front-side --combine-views min mean
         vlmrm-gym check VLMRM/CartPole-v1 --prompt "an upright pole" --baseline "a pole" --alpha 0 0.5 1
         vlmrm-gym check Ant-v5 --prompt "an ant on its back" --model ViT-B-32/laion2b_s34b_b79k --success tasks:on_back
-        vlmrm-gym check --env my_package.envs:make_env --prompt "a red ball in the box"
+        vlmrm-gym check my_package.envs:make_env --env-kwargs '{balls: 2}' --prompt "a red ball in the box"
 
     It measures agreement with what is known of success, the highest rewards of failures (by a search), rewards along
     known states, and controls. A reward "does not rank" if its AUC is not above those of the controls. Without anything
@@ -54,9 +54,9 @@ class Check(RewardFlags, ViewOptions):
     """
 
     id: Annotated[str | None, tyro.conf.Positional] = None
-    """a registered ID, of this package or of another one ("module:ID" imports the module first)"""
-    env: str | None = None
-    """instead of an ID: "package.module:function", which returns an environment made with render_mode="rgb_array" """
+    """a registered ID, such as Ant-v5; module:ID, which imports the module first; or package.module:function"""
+    env_kwargs: YAML = None
+    """keyword arguments of the function, or of another package's ID, such as '{size: 3}'"""
     textured: Literal["yes", "no", "both"] | None = None
     """the render style, for tasks that have two"""
     success: str | None = None
@@ -92,14 +92,13 @@ def check(env: Any = None, rewards: Any = (), **settings: Any) -> "Report":
     """
     values = [repr(env)] + [f"rewards={rewards!r}"] * bool(rewards)
     values += [f"{name}={value!r}" for name, value in settings.items()]
-    settings |= {"id": env} if isinstance(env, str) else {} if env is None else {"env": env}
     settings |= {"reward": rewards} if rewards else {}
-    return _check(Check(**settings), f"vlmrm_gym.check({', '.join(values)})")
+    return _check(Check(id=env, **settings), f"vlmrm_gym.check({', '.join(values)})")
 
 
 def _check(command: Check, made_by: str) -> "Report":
     _check_settings(command)
-    task = None if command.id is None else find_named_task(command.id)
+    task = find_named_task(command.id)
     rewards = {name: _with_baseline(spec, task) for name, spec in command.specifications(task).items()}
     from tqdm import tqdm
 
@@ -111,8 +110,8 @@ def _check(command: Check, made_by: str) -> "Report":
     from vlmrm_gym.tools.cli.settings import PlainConsole
 
     settings = AuditSettings(
-        name=command.id or _name(command.env),
-        make_env=lambda textured: make_unscored_env(command.id, command.env, textured=textured),
+        name=_name(command.id),
+        make_env=lambda textured: make_unscored_env(command.id, command.env_kwargs, textured=textured),
         task=task,
         success_fn=None if command.success is None else find_success_fn(command.success),
         seed=command.seed,
@@ -199,7 +198,7 @@ def _read_rollouts(command: Check) -> dict[str, Any]:
         return {}
     from vlmrm_gym.data.labels import check_environment, read_dataset, read_labels
 
-    check_environment(command.rollouts, command.id, command.env)
+    check_environment(command.rollouts, _name(command.id), command.env_kwargs)
     rollouts = read_dataset(command.rollouts)
     labels = None if command.labels is None else np.concatenate(read_labels(command.labels, rollouts))
     return {"rollouts": rollouts, "labels": labels}

@@ -27,7 +27,7 @@ from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import to_mapping
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.states import StateView
-from vlmrm_gym.tools.cli.settings import RewardFlags, load_rewards, parse, specify
+from vlmrm_gym.tools.cli.settings import YAML, RewardFlags, load_rewards, parse, specify
 from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 
@@ -52,9 +52,9 @@ class Dataset(RewardFlags, ViewOptions):
     """
 
     id: Annotated[str | None, tyro.conf.Positional] = None
-    """a registered ID: of this package, or any other that renders, such as Ant-v5, or module:ID"""
-    env: str | None = None
-    """in place of an ID: "package.module:function", which returns an environment made with render_mode="rgb_array" """
+    """a registered ID, such as Ant-v5; module:ID, which imports the module first; or package.module:function"""
+    env_kwargs: YAML = None
+    """keyword arguments of the function, or of another package's ID, such as '{size: 3}'"""
     policy: str = "random"
     """random, constant (one action for a whole episode), or the folder of a run, or an agent on the hub (its best
     policy, deterministic)"""
@@ -92,10 +92,10 @@ def _record(command: Dataset) -> Path:
             raise InputError(f"`{name}` must be from {least} to {2**31 - 1}. Received {value}.")
     if command.out is None:
         raise InputError("`out` must be given: the folder to write. Pass --out FOLDER.")
-    task = None if command.id is None else find_named_task(command.id)
+    task = find_named_task(command.id)
     camera = task.camera if command.camera is None and task is not None else command.camera
     with ExitStack() as opened:
-        env = opened.enter_context(closing(make_unscored_env(command.id, command.env, command.steps)))
+        env = opened.enter_context(closing(make_unscored_env(command.id, command.env_kwargs, command.steps)))
         check_spaces(env)
         specs = specify(command, task, env, camera)
         if (steps := command.steps or find_time_limit(env)) is None:
@@ -132,11 +132,10 @@ def _record(command: Dataset) -> Path:
         except (KeyboardInterrupt, OSError):
             say(f"{done} of {command.episodes} episodes are done. The same command records the others.", error=True)
             raise
-        subject = settings["id"] or settings["env"]
         metadata = {
-            "dataset_id": folder.dataset_id or re.sub(r"\W+", "-", f"{subject} {name}") + "-v0",
+            "dataset_id": folder.dataset_id or re.sub(r"\W+", "-", f"{command.id} {name}") + "-v0",
             "algorithm_name": name,
-            "description": f"Made by `vlmrm-gym dataset`: {subject}, policy {name}.",
+            "description": f"Made by `vlmrm-gym dataset`: {command.id}, policy {name}.",
             "rewards": settings["columns"],
             "prompts": settings["prompt"],
         }
@@ -185,7 +184,7 @@ def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> tuple[str, str 
 
 def _describe_env(command: Dataset, env: gym.Env[Any, Any], settings: dict[str, Any]) -> EnvSpec | None:
     """Make the `EnvSpec` for Minari, with the first reward for IDs of this package; None if unknown."""
-    task = None if command.id is None else find_task(command.id)
+    task = find_task(command.id or "")
     if task is None:
         return env.spec
     if not settings["rewards"]:

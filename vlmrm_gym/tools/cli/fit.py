@@ -158,7 +158,8 @@ def _fit(command: Fit) -> Preference:
         else:
             pairs = [segments.find(one, prompt) for one in asked]
         spec = _fit_pairs(command, folder, spec, options, pairs, everything, view.num_views, view.make_renderer)
-    environment = [segments.id] if segments.id else ["--env", segments.name]
+    environment = [segments.id]
+    environment += ["--env-kwargs", json.dumps(segments.env_kwargs)] if segments.env_kwargs else []
     shown = [] if command.camera is None else ["--camera", json.dumps(segments.camera)]
     say(f"Use it: {shlex.join(['vlmrm-gym', 'check', *environment, '--reward', str(folder / FILES[1]), *shown])}")
     return spec

@@ -44,8 +44,8 @@ usage: vlmrm-gym program COMMAND ...
 class VerificationFlags(CameraOption):
     """On which episodes a program is verified, and by which limits."""
 
-    env: str | None = None
-    """instead of an ID: "package.module:function", which returns an environment made with render_mode="rgb_array" """
+    env_kwargs: YAML = None
+    """keyword arguments of the function, or of another package's ID, such as '{size: 3}'"""
     run: Paths = ()
     """folders of trained runs: experts"""
     rollouts: Paths = ()
@@ -88,7 +88,7 @@ class VerificationFlags(CameraOption):
             tqdm(unit=" episodes", desc="play", file=sys.stderr, dynamic_ncols=True) as progress,
             gather(
                 id,
-                env=self.env,
+                env_kwargs=self.env_kwargs,
                 camera=self.camera,
                 size=self.size,
                 policies={run.name: partial(self._play_run, run, id) for run in _as_paths(self.run)},
@@ -131,7 +131,7 @@ class Verify(VerificationFlags):
     file: Annotated[Path, tyro.conf.Positional]
     """the program: Python, see `vlmrm_gym.Program`"""
     id: Annotated[str | None, tyro.conf.Positional] = None
-    """a registered ID, of this package or of another one ("module:ID" imports the module first)"""
+    """a registered ID, such as Ant-v5; module:ID, which imports the module first; or package.module:function"""
     inputs: Inputs = "frames"
     """what the program sees: frames or states"""
     out: Path | None = None
@@ -170,7 +170,7 @@ class Write(VerificationFlags):
     """
 
     id: Annotated[str | None, tyro.conf.Positional] = None
-    """a registered ID, of this package or of another one ("module:ID" imports the module first)"""
+    """a registered ID, such as Ant-v5; module:ID, which imports the module first; or package.module:function"""
     model: str
     """the model, as the server names it"""
     prompt: str | None = None
@@ -197,7 +197,7 @@ class Write(VerificationFlags):
         limits, folder = self.limits, self.out
         if self.rounds < 1:
             raise InputError(f"`rounds` must be at least 1. Received {self.rounds}.")
-        task = None if self.id is None else find_named_task(self.id)
+        task = find_named_task(self.id)
         if (prompt := self.prompt or (None if task is None else task.prompt)) is None:
             raise InputError('`prompt` must be given: what the program should recognise. Pass --prompt "a text".')
         goals = [frame for path in _as_paths(self.goal_image) for frame in _read_pictures(path)]

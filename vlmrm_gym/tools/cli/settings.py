@@ -27,7 +27,8 @@ from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.scoring.options import DeviceOption
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
-from vlmrm_gym.tools.yaml_values import yaml_flag, yaml_flags
+from vlmrm_gym.tools.flags import tyro_rules
+from vlmrm_gym.tools.yaml_values import yaml_flag
 
 Command = TypeVar("Command")
 Texts = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
@@ -107,10 +108,10 @@ class RewardFlags(DeviceOption, CLIPFields):
     def _resolve(self, reward: Any, options: Mapping[str, Any]) -> RewardSpec:
         """Make the specification of a `--reward`: also of a kind, or a file."""
         kwargs = self.reward_kwargs
-        if isinstance(reward, str) and reward in specification.KINDS and isinstance(kwargs or {}, Mapping):
-            reward, kwargs = {"kind": reward, **(kwargs or {})}, None
-        elif isinstance(reward, str) and is_saved(reward):
+        if isinstance(reward, str) and is_saved(reward):
             reward = read_saved(reward, trust_code=self.trust_code)
+        elif isinstance(reward, str) and ":" not in reward and isinstance(kwargs or {}, Mapping):
+            reward, kwargs = {"kind": reward, **(kwargs or {})}, None
         return resolve_reward(reward, kwargs, self.prompt or None, options)
 
     def _prompts(self, task: Task | None) -> dict[str, RewardSpec]:
@@ -168,7 +169,7 @@ def parse(command: type[Command], name: str, arguments: Sequence[str]) -> Comman
     about = inspect.cleandoc(command.__doc__ or "")
     if issubclass(command, RewardFlags):
         about += f"\n\nKinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}."
-    words, registry = spread(arguments, command), yaml_flags(strict=True)
+    words, registry = spread(arguments, command), tyro_rules(strict=True)
     return tyro.cli(command, args=words, prog=f"vlmrm-gym {name}", description=about, registry=registry)
 
 

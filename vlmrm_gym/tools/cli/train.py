@@ -2,22 +2,26 @@
 
 import inspect
 import os
+import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import tyro
+from rich.table import Table
 
 from vlmrm_gym._util.errors import say
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.saved import is_saved, read_saved
+from vlmrm_gym.scoring.options import read_help
 from vlmrm_gym.tools.cli.settings import PlainConsole, describe_kinds
+from vlmrm_gym.tools.flags import is_said, plain, tyro_rules, word_of
 from vlmrm_gym.tools.train.algorithms import find_wrong_arguments
 from vlmrm_gym.tools.train.checks import check_key, complete, find_named_code
-from vlmrm_gym.tools.train.config import Config
+from vlmrm_gym.tools.train.config import Config, RewardConfig, RLConfig
 from vlmrm_gym.tools.train.config_file import (
     ConfigError,
     ConfigFile,
@@ -29,9 +33,18 @@ from vlmrm_gym.tools.train.config_file import (
 )
 from vlmrm_gym.tools.train.config_types import FLAGS
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
-from vlmrm_gym.tools.train.short_help import short_help
 from vlmrm_gym.tools.train.signals import Interrupted
-from vlmrm_gym.tools.yaml_values import read_flag, yaml_flags
+from vlmrm_gym.tools.yaml_values import read_flag
+
+_SECTIONS = {"": Config, "reward": RewardConfig, "rl": RLConfig}
+_SHOWN = {
+    "the sentence": ("prompt", "model", "goal_images", "baseline", "alpha", "camera"),
+    "another reward": ("reward", "reward_kwargs", "task_reward_weight", "labeler"),
+    "the training": ("total_timesteps", "algorithm", "num_workers", "episode_length", "env_kwargs", "seed"),
+    "the run": ("base_path", "run_name", "track", "resume", "dry_run", "trust_code"),
+}
+"""Flags of --help, which most trainings need, by what they are about. All others: --help-all."""
+_ALL = ("--help-all", "every flag: environments, scoring, workers, Ray, preferences, logging")
 
 
 @dataclass
@@ -56,15 +69,16 @@ class Train:
     """
 
     config: Annotated[Path | None, tyro.conf.Positional] = None
-    """a configuration file (YAML), of this package or of the published VLM-RM code; or an ID, short for --env-name"""
+    """a configuration file (YAML), of this package or of the published VLM-RM code; or an
+    environment: the same as --env-name"""
     dry_run: bool = False
     """print the plan only: environments, updates, memory, downloads"""
     resume: Path | None = None
     """the folder of a run to resume"""
     trust_code: bool = False
-    """run the code that the configuration file names: a reward, its labeler, schedule or combine_views, or an
-    environment, as module:name, a text with a colon in env_kwargs, or a runtime_env of Ray; and send your key to a
-    server that it names as a labeler's base_url"""
+    """run the code that the configuration file names. It names a reward, its labeler, schedule or combine_views, or an
+    environment, as module:name, a text with a colon in env_kwargs, or a runtime_env of Ray; or, as a labeler's
+    base_url, a server that gets your key"""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
 
 
@@ -73,13 +87,40 @@ def main(arguments: Sequence[str]) -> None:
     spelled, about = id_as_flag(arguments), inspect.cleandoc(Train.__doc__ or "")
     if {"-h", "--help"} & set(spelled):
         console = PlainConsole()
-        for part in short_help(about):
+        for part in _short_help(about):
             console.print(part, width=min(console.width, 110))
         sys.exit()
     short = ", ".join(f"--{flag} ({key})" for flag, key in FLAGS.items() if "." not in flag).replace("_", "-")
     kinds = f"Kinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}.\n\nShort flags: {short}."
     spelled = ["--help" if word == "--help-all" else word for word in spelled]
     train(_read_flags(spelled, Config(), f"{about}\n\n{kinds}"), spelled)
+
+
+def _short_help(about: str) -> Iterator[Any]:
+    """Yield what is printed: the usage, the description, and a table of flags for each of `_SHOWN`."""
+    yield "usage: vlmrm-gym train [ID | CONFIG.yaml] [flags]\n\n" + about
+    for title, flags in _SHOWN.items():
+        rows = [_describe(flag) for flag in flags]
+        rows += [_ALL] if title == "the run" else []
+        table = Table(title=f"\n{title}", title_justify="left", title_style="bold", box=None, show_header=False)
+        table.add_column(no_wrap=True)
+        table.add_column()
+        for flag, text in rows:
+            table.add_row(f"  {flag}", text)
+        yield table
+
+
+def _describe(flag: str) -> tuple[str, str]:
+    """A flag with its kind of value, and its help with the default."""
+    section, _, name = FLAGS.get(flag, flag).rpartition(".")
+    owner = Train if name in Train.__dataclass_fields__ else _SECTIONS[section]
+    one = owner.__dataclass_fields__[name]
+    text, default = re.split(r"\. |\.$", read_help(owner)[name])[0], one.default
+    text = text[0].lower() + text[1:] if text[1:2].islower() and not text.startswith("MuJoCo") else text
+    if is_said(default):
+        text += f" (default: {default})"
+    word = word_of(get_type_hints(owner, include_extras=True)[name])
+    return f"--{flag.replace('_', '-')}{word and f' {word}'}", plain(text, default)
 
 
 def train(command: Train, arguments: list[str]) -> None:
@@ -162,7 +203,7 @@ def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> T
         default=Train(settings=default),
         prog="vlmrm-gym train",
         description=about,
-        registry=yaml_flags(strict=False),
+        registry=tyro_rules(strict=False),
     )
 
 

@@ -77,7 +77,7 @@ class Examples:
 def gather(
     id: str | None = None,
     *,
-    env: str | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     camera: Any = None,
     size: tuple[int, int] | None = None,
     policies: Mapping[str, Callable[[gym.Env[Any, Any]], Policy]] = MappingProxyType({}),
@@ -94,8 +94,8 @@ def gather(
     from the state of a reset to a goal state in the first half of an episode, and there for the other half.
 
     Args:
-        id: The environment's ID; None with `env`.
-        env: "package.module:function", which makes the environment.
+        id: The environment's ID, or "package.module:function", which makes it.
+        env_kwargs: Keyword arguments of the function, or of another package's ID.
         camera: See `vlmrm_gym.VLMReward`; None: the task's own, else the environment's. One view.
         size: Height and width of the frames, `Program.size`; None: the environment's own.
         policies: Of experts, by the names of their episodes: each makes the policy of an environment.
@@ -113,10 +113,10 @@ def gather(
     for name, value, least in (("episodes", episodes, 1), ("steps", steps, 1), ("seed", seed, 0)):
         if value is not None and not least <= value < 2**31:
             raise InputError(f"`{name}` must be from {least} to {2**31 - 1}. Received {value}.")
-    task = None if id is None else find_named_task(id)
+    task = find_named_task(id)
     camera = task.camera if camera is None and task is not None else camera
     with ExitStack() as stack:
-        environment = stack.enter_context(closing(make_unscored_env(id, env, steps)))
+        environment = stack.enter_context(closing(make_unscored_env(id, env_kwargs, steps)))
         with as_input_error(DependencyNotInstalled):
             view = stack.enter_context(closing(StateView(environment, camera)))
         if view.num_views > 1:
@@ -139,7 +139,7 @@ def gather(
                 for i in range(episodes):
                     yield play(environment, view, act, seed=seed + 10_000 + i, steps=steps, source=name), True
             for folder in rollouts:
-                check_environment(folder, id, env)
+                check_environment(folder, str(id), env_kwargs)
                 is_trained = read_settings(folder)["policy"] not in UNTRAINED
                 recorded = read_dataset(folder)
                 check_states(recorded, environment, view)
@@ -165,7 +165,7 @@ def gather(
             draw=lambda drawn: drawn.draw(renderer),
             needed=needed,
             size=size,
-            environment=id or str(env),
+            environment=str(id),
         )
 
 

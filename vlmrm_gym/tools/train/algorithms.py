@@ -16,8 +16,8 @@ from gymnasium import spaces
 from gymnasium.spaces import flatdim
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from vlmrm_gym._util.validation import is_number, short_repr, truncate
-from vlmrm_gym.envs.make import check_env_kwargs, find_spec, find_task, make_base_env
+from vlmrm_gym._util.validation import find_time_limit, is_number, short_repr, truncate
+from vlmrm_gym.envs.make import check_env_kwargs, find_spec, find_task, is_function, make_base_env, make_external_env
 from vlmrm_gym.rewards.sources import announced, default_model
 from vlmrm_gym.tasks import CART_POLE_TRAINING, HUMANOID_TRAINING
 from vlmrm_gym.tools.train.config import Config, LoggingConfig, RLConfig
@@ -197,6 +197,9 @@ def read_traits(id: str, env_kwargs: Mapping[str, Any] | None = None) -> Traits:
 def _read_traits(id: str, env_kwargs: str) -> Traits:
     if (task := find_task(id)) is not None:
         env, length = make_base_env(task, task.episode_length), task.episode_length
+    elif is_function(id):
+        env = make_external_env(id, env_kwargs=json.loads(env_kwargs))
+        length = find_time_limit(env)
     else:
         spec = find_spec(id)
         env, length = gym.make(spec, **check_env_kwargs(json.loads(env_kwargs))), spec.max_episode_steps

@@ -1,6 +1,5 @@
 """Checks a configuration before anything is loaded, besides the types and ranges of its values."""
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import util
@@ -18,6 +17,7 @@ from vlmrm_gym.rewards.saved import SERVER, names_code, names_server
 from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import pinned_fields, resolve_reward
+from vlmrm_gym.tools.environments import find_named_task, has_path
 from vlmrm_gym.tools.train.algorithms import (
     ALGORITHMS,
     find_wrong_arguments,
@@ -33,13 +33,6 @@ _RAY_RESOURCES += ("label_selector", "scheduling_strategy")
 """Options of Ray actors that say where they run. Others may name code, as `runtime_env` does."""
 
 
-def _has_path(value: Any) -> bool:
-    """Tell whether one of the texts in a value may be "module:name", which an environment may import."""
-    if isinstance(value, dict):
-        return any(map(_has_path, (*value, *value.values())))
-    return any(map(_has_path, value)) if isinstance(value, list) else isinstance(value, str) and ":" in value
-
-
 def _is_foreign(labeler: Any) -> bool:
     """Tell whether a labeler is code, or names a server."""
     values = labeler if isinstance(labeler, dict) else {"kind": labeler}
@@ -50,12 +43,12 @@ def _is_foreign(labeler: Any) -> bool:
 _CODE: Mapping[Key, Callable[[Any], bool]] = {
     # Importing this package registers IDs. All other names of it, such as those of modules that it imports, are code.
     ("env_name",): lambda id: ":" in id.removeprefix("vlmrm_gym:"),
-    ("env_kwargs",): _has_path,
+    ("env_kwargs",): has_path,
     ("reward", "name"): lambda name: names_code(name, {}),
     ("reward", "kwargs"): lambda kwargs: names_code("", kwargs),
     ("reward", "labeler"): _is_foreign,
     ("preferences", "schedule"): lambda schedule: ":" in schedule,
-    ("reward", "combine_views"): _has_path,
+    ("reward", "combine_views"): has_path,
     ("reward", "ray_options"): lambda options: not set(options) <= set(_RAY_RESOURCES),
 }
 """For every key that can name code: whether a value does."""
@@ -89,14 +82,13 @@ def complete(config: Config) -> Config:
     if config.track and util.find_spec("wandb") is None:
         rule = "needs Weights and Biases: `pip install 'vlmrm-gym[track]'`, or leave it out."
         raise ConfigError([Problem.of("track", rule)])
+    with constructing(config, "env_name"):
+        find_named_task(config.id)
     try:
         traits = read_traits(config.id, config.env_kwargs)
-    except Exception as error:  # as may its module, and its constructor
-        near = difflib.get_close_matches(truncate(config.env_name), gym.registry, 1)
-        unknown = isinstance(error, gym.error.UnregisteredEnv) and config.env_name not in gym.registry
-        meant = f" Did you mean {near[0]!r}?" if near and unknown else ""
-        rule = f"must be a registered ID, or module:ID{', that takes `env_kwargs`' if config.env_kwargs else ''}"
-        received = f"Received {short_repr(config.env_name)}: {truncate(str(error) or repr(error), 1_000)}{meant}"
+    except Exception as error:  # as may its constructor
+        rule = f"must be an environment that can be made{' with `env_kwargs`' if config.env_kwargs else ''}"
+        received = f"Received {short_repr(config.env_name)}: {truncate(str(error) or repr(error), 1_000)}"
         raise ConfigError([Problem.of("env_name", f"{rule}. {received}")]) from error
     with constructing(config, "reward.name"):
         specification = find_specification(config)

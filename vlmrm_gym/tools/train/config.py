@@ -201,10 +201,10 @@ class Config(Section):
     """The configuration of a training run."""
 
     env_name: str | None = None
-    """a registered ID: of this package (see `vlmrm-gym tasks`), or any other that renders, such as Ant-v5, or
-    module:ID; Humanoid-v4, CartPole-v1 and MountainCarContinuous-v0 stand for those of this package"""
+    """a registered ID, such as Ant-v5; module:ID, which imports the module first; or package.module:function;
+    Humanoid-v4, CartPole-v1 and MountainCarContinuous-v0 stand for those of this package"""
     env_kwargs: YAMLMapping | None = None
-    """keyword arguments for an ID of another package"""
+    """keyword arguments of the function, or of another package's ID"""
     base_path: str = "runs"
     """where the run's folder is made"""
     run_name: Name | None = None

@@ -241,7 +241,7 @@ def _find_places(node: Any, key: Key, written: Key, places: dict[Key, tuple[int,
 _RAISED = (gym.error.Error, ValueError, TypeError, AssertionError, FileNotFoundError, ConnectionError, RuntimeError)
 _RAISED += (ArithmeticError, MemoryError)
 """What constructors of environments, rewards and algorithms raise."""
-_PARAMETERS: Mapping[Key, str] = {("reward", "name"): "reward", ("reward", "kwargs"): "reward_kwargs"}
+_PARAMETERS = {("env_name",): "id", ("reward", "name"): "reward", ("reward", "kwargs"): "reward_kwargs"}
 """Parameters that are called otherwise in a configuration."""
 
 

@@ -21,6 +21,7 @@ from vlmrm_gym.data import videos
 from vlmrm_gym.data.late import read_late
 from vlmrm_gym.data.rollouts import Policy
 from vlmrm_gym.data.statistics import Episodes, play_episodes
+from vlmrm_gym.envs.make import is_function
 from vlmrm_gym.sb3 import VLMVecEnv
 from vlmrm_gym.tools.train.algorithms import algorithm_class, algorithm_options, parameters
 from vlmrm_gym.tools.train.checks import complete, find_named_code
@@ -73,8 +74,7 @@ def load_weights(model: BaseAlgorithm, path: Path) -> None:
 
 
 def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, trust_code: bool = False) -> Policy:
-    """The deterministic policy of a trained run in `env`, whose registered ID is `id`: the best by its reward, else the
-    last.
+    """The deterministic policy of a trained run in `env`, which `id` names: the best by its reward, else the last.
 
     Only the weights are read, and the run's environment is made; its reward is not. Raises an InputError if the run is
     of another environment, or cannot be read, or its configuration names code. `id` needs no trust.
@@ -84,9 +84,10 @@ def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, 
     config = replace(file.config, track=False, reward=RewardConfig(name="ground_truth"))
     problems = list(file.problems)
     if not problems and id is not None and config.id.removeprefix("vlmrm_gym:") != id.removeprefix("vlmrm_gym:"):
-        raise InputError(
-            f"The run {folder} must be of {id}. Received one of {short_repr(config.id)}. Pass another run."
-        )
+        if not is_function(id):
+            rule = f"The run {folder} must be of {id}. Received one of {short_repr(config.id)}."
+            raise InputError(f"{rule} Pass another run.")
+        id = None  # it may make the run's environment: the spaces tell
     if not trust_code:
         problems += find_named_code(config, Config(env_name=None if id is None else config.env_name))
     with file.locating():
