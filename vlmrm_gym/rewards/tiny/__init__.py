@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from vlmrm_gym.rewards.tiny import scenes
 from vlmrm_gym.rewards.tiny.network import Network, make_network
-from vlmrm_gym.rewards.tiny.tokenizer import Tokenizer
+from vlmrm_gym.rewards.tiny.tokenizer import load_tokenizer
 
 FOLDER = Path(__file__).parent
 ANCHORS = FOLDER / "anchors.safetensors"
@@ -28,12 +28,12 @@ OUT_OF_DOMAIN = (
 )
 
 
-def load(dtype: torch.dtype) -> tuple[Network, Tokenizer, dict[str, Any]]:
+def load(dtype: torch.dtype) -> tuple[Network, Any, dict[str, Any]]:
     """Load the network, its tokenizer, and its preprocessing in open_clip's terms."""
     network = make_network(load_file(FOLDER / "open_clip_model.safetensors"), dtype)
     scenes.observe(network)
     config = json.loads((FOLDER / "open_clip_config.json").read_text())
-    return network, Tokenizer(), config["preprocess_cfg"]
+    return network, load_tokenizer(), config["preprocess_cfg"]
 
 
 @cache
