@@ -255,7 +255,7 @@ class DirectScorer:
         for request in requests:
             request.begin()
             try:
-                batch = request.whole()
+                batch = StateBatch.of([request.cut(len(request))])
                 request.deliver(self._encoder.encode(self._encoder.see(batch, self._renderer), batch))
             except BaseException:
                 request.end(RuntimeError("Encoding has failed."))  # not the error: it may forbid copies

@@ -107,10 +107,6 @@ class States:
         """The states themselves, without what came before them in their clips."""
         return self if self.clips is None else self._rows(self.clips.reshape(len(self), -1)[:, -1])
 
-    def gather(self, frames: NDArray[np.uint8], index: slice) -> NDArray[np.uint8]:
-        """Gather the frames of states, (B, ...), or their clips, (B, F, ...), from the frames of all rows, (N, ...)."""
-        return frames[index if self.clips is None else self.clips[index]]
-
     @classmethod
     def concatenate(cls, parts: Sequence["States"]) -> "States":
         """Concatenate batches; all have `clips`, or none."""
