@@ -17,8 +17,9 @@ from vlmrm_gym._util.validation import SCORED_KEY, check_autoreset_mode, check_u
 from vlmrm_gym.envs.outer import check_outer_wrappers
 from vlmrm_gym.infos import FIRST_STATE_KEY, SCENE_UPDATE_KEY, read_success
 from vlmrm_gym.rewards.clip import Prompt
+from vlmrm_gym.rewards.combined_model import is_missing
 from vlmrm_gym.rewards.current_head import CurrentHead
-from vlmrm_gym.rewards.heads import CombineViews, is_missing
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.sum import short_reward

@@ -19,7 +19,8 @@ from vlmrm_gym._util.validation import (
 )
 from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.rewards.combination import Combination
-from vlmrm_gym.rewards.heads import CombineViews, is_missing
+from vlmrm_gym.rewards.combined_model import is_missing
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.own import OwnReward
 from vlmrm_gym.rewards.saved import PICTURES

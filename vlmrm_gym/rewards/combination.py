@@ -97,21 +97,9 @@ class Combination(RewardSpec):
         texts = [item for part in self.parts for item in part.files.items()]
         return {f"{number}_{name}" if number else name: text for number, (name, text) in enumerate(texts)}
 
-    def with_model(self, model: str) -> Self:
-        """See `RewardSpec`."""
-        return self._each(lambda part: part.with_model(model))
-
-    def with_goal_images(self, draw: Callable[[], Any]) -> Self:
-        """See `RewardSpec`."""
-        return self._each(lambda part: part.with_goal_images(draw))
-
     def with_pinned(self) -> Self:
         """See `RewardSpec`."""
         return self._each(lambda part: part.with_pinned())
-
-    def stateless(self) -> RewardSpec:
-        """See `RewardSpec`."""
-        return self._each(lambda part: part.stateless())
 
     def build(self, device: str = "auto") -> RewardModel:
         """Load the models of all parts. Raises what their `build` raises."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
 from vlmrm_gym.rewards.combination import Combination, PartScores, Scores, find_rewards, name_of, unique_names
-from vlmrm_gym.rewards.heads import CombineViews, ReportingHead, Reports, SequenceHead, make_head
+from vlmrm_gym.rewards.heads import CombineViews, Reports, SequenceHead, make_head
 from vlmrm_gym.rewards.model import Features, RewardModel, only_feature
 from vlmrm_gym.rewards.own import as_model
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -161,19 +161,20 @@ class Expression:
         return (CombinedSequenceHead if self.looks_back else CombinedHead)(self.root, members, shapes)
 
 
-class CombinedHead(ReportingHead):
-    """The head of an expression, for states with views."""
+class CombinedHead:
+    """The head of an expression, for states with views. One that is also a `SequenceHead` needs the carry."""
 
     def __init__(self, root: Scores, members: Sequence[Member], shapes: Sequence[tuple[int, int | None]]) -> None:
         self._root, self._members, self._shapes = root, members, shapes
         self._learned = next((number for number, one in enumerate(members) if one.head is None), None)
         """The number of the member whose head is yet to be learned."""
         self.learns = self._learned is not None
+        """Whether a part of it is yet to be learned: then `filled` makes the head."""
         self.fingerprint = "" if self._learned is None else members[self._learned].fingerprint
         """Of the features of the part that is learned."""
 
     def filled(self, head: Any) -> "CombinedHead":
-        """See `ReportingHead`."""
+        """Make the head with this one as the part that is learned."""
         assert self._learned is not None
         members = list(self._members)
         members[self._learned] = replace(members[self._learned], head=make_head(head, None, "", multi_view=True))
@@ -181,7 +182,7 @@ class CombinedHead(ReportingHead):
         return kind(self._root, members, self._shapes)
 
     def learned_features(self, features: Features) -> Features:
-        """See `ReportingHead`."""
+        """Of the features of states, float32 (..., V, D), those of the part that is learned."""
         assert self._learned is not None
         return self._select(features, self._members[self._learned].encoder)
 
@@ -199,7 +200,10 @@ class CombinedHead(ReportingHead):
         return self.pay(features, None)[0]
 
     def pay(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any, Reports]":
-        """See `ReportingHead`."""
+        """Score the next T states of an episode, by features, float32 (T, V, D): rewards, float32 (T,); carry; reports.
+
+        Reports are of tensors.
+        """
         carries, before = ([None] * len(self._members), None) if carry is None else carry
         scores, after = zip(
             *(self._score(one, features, last) for one, last in zip(self._members, carries, strict=True)), strict=True
@@ -247,3 +251,8 @@ class CombinedSequenceHead(CombinedHead, SequenceHead):
     def advance(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any]":
         """See `SequenceHead`."""
         return self.pay(features, carry)[:2]
+
+
+def is_missing(head: Any) -> bool:
+    """Tell whether a head, or a part of it, is yet to be learned."""
+    return head is None or (isinstance(head, CombinedHead) and head.learns)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
-from vlmrm_gym.rewards.heads import ReportingHead, Reports, SequenceHead, ViewsHead
+from vlmrm_gym.rewards.combined_model import CombinedHead, is_missing
+from vlmrm_gym.rewards.heads import Reports, SequenceHead, ViewsHead
 from vlmrm_gym.rewards.model import Features, RewardModel, Rewards
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class CurrentHead:
     """
 
     def __init__(self, head: Any = None, fingerprint: str = "") -> None:
-        self._around = head if isinstance(head, ReportingHead) and head.learns else None
+        self._around = head if isinstance(head, CombinedHead) and head.learns else None
         """The rest of a head of which a part is learned."""
         self.fingerprint = fingerprint if self._around is None else self._around.fingerprint
         self.version = 0
@@ -52,7 +53,7 @@ class CurrentHead:
         """The newest head: a `Head`, a `SequenceHead`, or None."""
         self.part: Any = None
         """The newest head as it was passed: of a sum, the part that is learned."""
-        if head is not None and self._around is None:
+        if not is_missing(head):
             self.replace(head)
 
     def replace(self, head: Any) -> int:
@@ -163,7 +164,7 @@ def _checked(head: Any, rows: "torch.Tensor", carry: Any, start: int, name: str,
     version = rows._version  # torch counts what writes to a tensor
     try:
         reports: Reports = {}
-        if isinstance(head, ReportingHead):
+        if isinstance(head, CombinedHead):
             returned, carry, reports = head.pay(rows, carry)
         else:
             returned, carry = head.advance(rows, carry) if isinstance(head, SequenceHead) else (head(rows), None)

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.validation import weigh_task_rewards
+from vlmrm_gym.rewards.combined_model import is_missing
 from vlmrm_gym.rewards.current_head import begin, pay
-from vlmrm_gym.rewards.heads import CombineViews, is_missing
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
