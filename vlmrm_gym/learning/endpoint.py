@@ -84,7 +84,7 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         if self.stages not in (1, 2):
             raise ValueError(f"`stages` must be 1 or 2. Received {self.stages!r}.")
         check_positive_integer("num_frames", self.num_frames)
-        object.__setattr__(self, "size", check_size(self.size))
+        object.__setattr__(self, "size", check_size("size", self.size))
         if self.price is not None:
             price = tuple(self.price) if isinstance(self.price, Sequence) else ()
             if len(price) != 2 or not all(map(is_number, price)):

@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self
 
 from vlmrm_gym._util.validation import short_repr
+from vlmrm_gym.rewards.clip import checked
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.own import ImportedReward, OwnReward
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -111,11 +112,11 @@ class Combination(RewardSpec):
 class OfOne(Combination):
     """Base class of rewards that are made of one other, which they look at over time."""
 
-    reward: Any = field(kw_only=False)
+    reward: Any = field(kw_only=False, metadata={"check": lambda name, reward: as_part(name, reward)})
     """The score that it looks at: a specification, a callable or "package.module:attribute"."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reward", as_part("reward", self.reward))
+        checked(self)
 
     @property
     def parts(self) -> tuple[RewardSpec, ...]:

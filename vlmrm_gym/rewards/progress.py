@@ -30,22 +30,20 @@ class Progress(OfOne):
         ValueError: `gamma` is not from 0 to 1, or is below 1 with `best`; or the environment's own reward is in it.
     """
 
-    gamma: float = 1.0
+    gamma: float = field(default=1.0, metadata={"check": check_fraction})
     """The discount of the learner, from 0 to 1."""
-    best: bool = False
+    best: bool = field(default=False, metadata={"check": check_flag})
     """Whether only what exceeds the best so far is paid."""
     kind: str = field(default="progress", init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fraction("gamma", self.gamma)
-        check_flag("best", self.best)
         if self.best and self.gamma != 1:
             raise ValueError(f"`gamma` is for best=False. Received {self.gamma!r}. Leave it out.")
 
     def combine(self, parts: Sequence[Scores], names: Sequence[str]) -> Scores:
         """See `Combination`."""
-        return ProgressScores(parts[0], float(self.gamma), self.best)
+        return ProgressScores(parts[0], self.gamma, self.best)
 
 
 class ProgressScores(Scores):
