@@ -25,7 +25,14 @@ class Member:
     head: Any
     """The head of the model, or later that of states; None: it is yet to be learned."""
     multi_view: bool
+    """Whether the head sees all views at once."""
     fingerprint: str
+
+    @classmethod
+    def of(cls, model: RewardModel, name: str = "", encoder: int = 0) -> "Member":
+        """Describe the reward of a model."""
+        multi_view = model.multi_view or model.encodes != "view"
+        return cls(name=name, encoder=encoder, head=model.head, multi_view=multi_view, fingerprint=model.fingerprint)
 
 
 class CombinedModel(RewardModel):
@@ -52,16 +59,7 @@ class CombinedModel(RewardModel):
             if key not in keys:
                 keys.append(key)
                 self.encoders.append(model)
-            multi_view = model.multi_view or model.encodes != "view"
-            members.append(
-                Member(
-                    name=name,
-                    encoder=keys.index(key),
-                    head=model.head,
-                    multi_view=multi_view,
-                    fingerprint=model.fingerprint,
-                )
-            )
+            members.append(Member.of(model, name, keys.index(key)))
         self.expression = Expression(_make_node(spec, rewards), members)
         """From features to rewards, not bound to a number of views."""
         self.batch_size = min(model.batch_size for model in self.encoders)
@@ -123,10 +121,15 @@ def _make_node(spec: RewardSpec, rewards: Sequence[RewardSpec]) -> Scores:
 
 @dataclass(frozen=True)
 class Expression:
-    """Rewards by a tree of nodes over the heads of several models; `bind` makes the head."""
+    """Rewards by a tree of nodes over the heads of models; `bind` makes the head."""
 
     root: Scores
     members: Sequence[Member]
+
+    @classmethod
+    def of(cls, model: RewardModel) -> "Expression":
+        """Make the expression of one reward alone."""
+        return cls(PartScores(0), [Member.of(model)])
 
     def on_cpu(self, head_on_cpu: Any) -> "Expression":
         """Make the same with heads on the CPU."""
@@ -137,15 +140,13 @@ class Expression:
         """Whether the reward of a state depends on the states before it."""
         return self.root.looks_back or any(isinstance(one.head, SequenceHead) for one in self.members)
 
-    def bind(self, shapes: Sequence[tuple[int, int | None]], combine: CombineViews | None) -> "CombinedHead":
-        """Make the head of states.
+    def bind(self, shapes: Sequence[tuple[int, int | None]], combine: CombineViews | None) -> Any:
+        """Make the head of states, None if there is none yet.
 
         Args:
             shapes: (V, D) of each encoder's features. If there are several encoders, features are (B, 1, sum of V * D).
             combine: How the rewards of views make one, for heads that score each view; None: by "min".
         """
-        if combine is not None and all(one.multi_view for one in self.members):
-            raise ValueError("`combine_views` is not for rewards that all see all views at once. Leave it out.")
         if len(shapes) > 1 and (unknown := [i for i, (_, size) in enumerate(shapes) if size is None]):
             name = next(one.name for one in self.members if one.encoder == unknown[0])
             raise ValueError(f"`feature_size` of the reward `{name}` must be set: it is combined with other models.")
@@ -158,6 +159,8 @@ class Expression:
             )
             for one in self.members
         ]
+        if isinstance(self.root, PartScores):
+            return members[self.root.number].head
         return (CombinedSequenceHead if self.looks_back else CombinedHead)(self.root, members, shapes)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.rewards.combined_model import CombinedModel, Expression, size_of
-from vlmrm_gym.rewards.heads import CombineViews, SequenceHead, make_head
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.model import ClipShape, Features, RenderSize, RewardModel, checked_size, unchanged_size
 from vlmrm_gym.scoring.encoder_part import EncoderPart, Progress, Seen
 from vlmrm_gym.scoring.requests import StateBatch
@@ -36,10 +36,8 @@ class EncoderInfo:
     """Whether features depend on the states of the episode before."""
     interpolate: bool
     """Whether rewards may be interpolated between those of other states."""
-    head: Any
-    """The head of the model, or the `Expression` of a combination, on the CPU; None: there is none yet."""
-    multi_view: bool
-    """Whether the head sees all views at once."""
+    expression: Expression
+    """Makes the head, on the CPU."""
     sees_states: bool
     """Whether it sees the numbers of states in place of their frames."""
     fingerprint: str
@@ -57,18 +55,19 @@ class EncoderInfo:
     @property
     def looks_back(self) -> bool:
         """Whether the reward of a state depends on those before it."""
-        return self.head.looks_back if isinstance(self.head, Expression) else isinstance(self.head, SequenceHead)
+        return self.expression.looks_back
+
+    @property
+    def multi_view(self) -> bool:
+        """Whether all heads see all views at once."""
+        return all(one.multi_view for one in self.expression.members)
 
     def make_head(self, combine: CombineViews | None) -> Any:
         """Make the head of states, None if there is none yet; rewards of views are combined, by "min" for None."""
-        if isinstance(self.head, Expression):
-            return self.head.bind(self.shapes, combine)
         if self.multi_view and combine is not None:
             seen = "no view, but the states" if self.sees_states else "all views at once"
             raise ValueError(f"`combine_views` is not for a reward that sees {seen}. Leave it out.")
-        if self.head is None:
-            return None
-        return make_head(self.head, combine, self.fingerprint, self.shapes[0][0], multi_view=self.multi_view)
+        return self.expression.bind(self.shapes, combine)
 
     def check_fits(self, time_limit: int | None, score_every: int = 1) -> None:
         """Raise a ValueError if clips do not fit into an episode, or rewards cannot be interpolated as asked for."""
@@ -105,11 +104,10 @@ class StateEncoder:
                 f"{model.num_views}. Pass the cameras that it was fitted to."
             )
         self.model = model
+        encoders, expression = [model], Expression.of(model)
         if isinstance(model, CombinedModel):
-            encoders, head = model.encoders, model.expression.on_cpu(head_on_cpu)
-            names = [next(one.name for one in head.members if one.encoder == i) for i in range(len(encoders))]
-        else:
-            encoders, head, names = [model], head_on_cpu(model.head), [""]
+            encoders, expression = model.encoders, model.expression
+        names = [next(one.name for one in expression.members if one.encoder == i) for i in range(len(encoders))]
         self._parts = [EncoderPart(one, num_views, name) for one, name in zip(encoders, names, strict=True)]
         self._drawings: dict[object, Drawings] = {}
         """Draws what the encoders of a combination see, by size."""
@@ -121,10 +119,7 @@ class StateEncoder:
             clips=[part.clip for part in self._parts],
             ordered=any(one.ordered for one in encoders),
             interpolate=model.interpolate,
-            head=head,
-            multi_view=all(own.multi_view for own in head.members)
-            if isinstance(head, Expression)
-            else model.multi_view or model.encodes != "view",
+            expression=expression.on_cpu(head_on_cpu),
             sees_states=all(part.sees_states for part in self._parts),
             fingerprint=model.fingerprint,
             shapes=[(part.num_views, size_of(part.model)) for part in self._parts],
