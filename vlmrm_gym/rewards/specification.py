@@ -149,13 +149,10 @@ def _as_values(value: Any) -> Any:
     if isinstance(value, RewardSpec):
         return to_mapping(value)
     if isinstance(value, list) and any(isinstance(one, tuple) for one in value):
-        return [_as_term(weight, to_mapping(reward)) for weight, reward in value]
+        terms = [(weight, to_mapping(reward)) for weight, reward in value]
+        # Beside the fields of the reward, unless one of these is called "weight" as well.
+        return [{"weight": weight, **({"reward": one} if "weight" in one else one)} for weight, one in terms]
     return value
-
-
-def _as_term(weight: float, reward: Mapping[str, Any]) -> dict[str, Any]:
-    """The mapping form of a term: beside the fields of its reward, unless one of these is called "weight" as well."""
-    return {"weight": weight, **({"reward": reward} if "weight" in reward else reward)}
 
 
 def _as_field(name: str, value: Any) -> Any:

@@ -130,8 +130,10 @@ class StateEncoder:
         rows = replace(batch.states, clips=None)
         if len(self._parts) == 1:
             (part,) = self._parts
-            seen_of_all = _see_states(rows) if part.sees_states else _draw(rows, partial(_draw_by, renderer), progress)
-            return [(seen_of_all, batch.states.clips)]
+            seen_rows = (
+                _see_states(rows) if part.sees_states else _draw(rows, lambda some: some.draw(renderer), progress)
+            )
+            return [(seen_rows, batch.states.clips)]
         indices = self._split_clips(batch.states)
         sizes: list[Any] = ["states" if part.sees_states else _find_size(part.model, renderer) for part in self._parts]
         seen: list[Seen] = [(rows.rows, None)] * len(self._parts)
@@ -206,10 +208,6 @@ def _see_states(rows: States) -> NDArray[np.float64]:
             f'{rows.rows.shape[1:]}. Pass inputs="frames".'
         )
     return read_only(rows.rows)
-
-
-def _draw_by(renderer: Renderer, rows: States) -> NDArray[np.uint8]:
-    return rows.draw(renderer)
 
 
 def _find_size(model: RewardModel, renderer: Any) -> tuple[int, int] | None:

@@ -112,7 +112,8 @@ def _audit_scene(
         rollouts = play_rollouts(settings, scene)
         _check_camera(scene, rollouts)
         visited = States.concatenate([rollout.states for rollout in rollouts])
-        is_changing = _changes_scene(rollouts)
+        # A state made from its numbers would lack what differs from the renderer's scene.
+        is_changing = any(change is not None for rollout in rollouts for change in rollout.with_initial.changes or ())
         reason = ORDERED if rewards.encoder.ordered else CHANGING if is_changing else NO_STATES
         task = None if is_changing or rewards.encoder.ordered else settings.task_states(env, visited.rows)
         samples = collect(settings, scene, task, rollouts)
@@ -145,11 +146,6 @@ def _audit_scene(
             )
             reports.append(report)
     return reports
-
-
-def _changes_scene(rollouts: Sequence[Trajectory]) -> bool:
-    """Tell whether a state's scene differs from the renderer's: a state made from its numbers would lack that."""
-    return any(change is not None for rollout in rollouts for change in rollout.with_initial.changes or ())
 
 
 def _check_camera(scene: Scene, rollouts: Sequence[Trajectory]) -> None:
