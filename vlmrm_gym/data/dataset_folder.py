@@ -211,7 +211,6 @@ def check_spaces(env: gym.Env[Any, Any]) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or folder, if there is one."""
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
@@ -220,6 +219,5 @@ def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(path: Path, write: Any) -> None:
-    """Write a file atomically, into a folder that is made."""
     path.parent.mkdir(exist_ok=True)
     atomic_write(path, write)

@@ -215,6 +215,5 @@ def _natural(path: Path) -> tuple[list[str | int], str]:
 
 
 def _check_pixels(path: str | Path, width: int, height: int) -> None:
-    """Raise an InputError if a picture is too large to be decoded."""
     if width * height > MAX_PIXELS:
         raise InputError(f"{path} must have at most {MAX_PIXELS:,} pixels. Received {width} x {height}. Scale it.")

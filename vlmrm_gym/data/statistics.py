@@ -201,7 +201,6 @@ class EpisodeStatistics(VectorWrapper):
 
 
 def _as_infos(name: str, episodes: Sequence[Episode | None]) -> dict[str, Any]:
-    """Arrays with what is known of some environments' episodes, and a mask."""
     rows = [(episode or Episode()).summary for episode in episodes]
     columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
     return {name: columns, f"_{name}": np.array([episode is not None for episode in episodes])}

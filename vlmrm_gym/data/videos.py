@@ -266,7 +266,6 @@ def plot_rewards(
 
 
 def _finish_plot(figure: Any, axis: Any, lines: Sequence[Any], labels: Sequence[str], xlabel: str) -> None:
-    """Name the axes and the lines."""
     axis.set(xlabel=xlabel, ylabel="reward")
     axis.margins(x=0.01)
     axis.grid(alpha=0.3)

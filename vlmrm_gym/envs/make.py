@@ -206,7 +206,6 @@ def check_env_kwargs(env_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _task_kwargs(task: Task, episode_length: int | None, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Keyword arguments of `gym.make` for a task of this package."""
     if env_kwargs:
         raise ValueError(
             f"`env_kwargs` is for IDs of other packages. Received {short_repr(env_kwargs)} for {task.id}. "
@@ -243,7 +242,6 @@ def make_base_vector_env(
 
 
 def _get_task(id: str) -> Task:
-    """The record of an ID that Gymnasium knows."""
     task = find_task(id)
     if task is None:
         raise ValueError(

@@ -128,7 +128,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         return lambda question: self._ask(pair.prompt, images, question)
 
     def _ask(self, prompt: str, images: Sequence[np.ndarray], question: Question) -> Answer:
-        """Ask about a pair in both orders."""
         orders, files = list[float](), [encode(image) for image in images]
         for order in (files, files[::-1]):
             prefers_second = self._ask_in_order(prompt, order, question)

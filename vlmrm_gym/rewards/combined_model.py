@@ -112,7 +112,6 @@ def _are_equal(first: RewardSpec, second: RewardSpec) -> bool:
 
 
 def _make_node(spec: RewardSpec, rewards: Sequence[RewardSpec]) -> Scores:
-    """Make the node of a reward, over the scores of these."""
     if not isinstance(spec, Combination):
         return PartScores(_find(rewards, spec) or 0)
     names = unique_names([name_of(part) for part in spec.parts])

@@ -168,7 +168,6 @@ def _encode(name: str, image: Any, received: str) -> Picture:
 
 
 def _shrink(image: Any) -> Any:
-    """Make an image at most `MAX_SIDE` on its longer side."""
     if max(image.size) > MAX_SIDE:
         from PIL import Image
 

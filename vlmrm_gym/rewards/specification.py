@@ -109,7 +109,6 @@ def resolve_reward(
 
 
 def _is_kind(value: Any) -> TypeGuard[type[RewardSpec]]:
-    """Tell whether a value is a class of specifications."""
     return isinstance(value, type) and issubclass(value, RewardSpec)
 
 
@@ -156,7 +155,6 @@ def _as_values(value: Any) -> Any:
 
 
 def _as_field(name: str, value: Any) -> Any:
-    """The inverse: the field of a reward that is made of others."""
     if name == "reward" and isinstance(value, Mapping):
         return from_mapping(value)
     if name != "terms" or not isinstance(value, list | tuple):

@@ -174,7 +174,6 @@ class RewardDelivery:
         return self._pay(EnvironmentBooks.scored_so_far) if self._failure is None else {}
 
     def _collect(self, *, keep_newest: int) -> None:
-        """Submit all closed chunks, and collect what has been scored of them."""
         self._encoding.submit(*(request for books in self._books for request in books.unsubmitted))
         for books in self._books:
             books.unsubmitted.clear()

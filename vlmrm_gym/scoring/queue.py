@@ -220,7 +220,6 @@ class ScoringQueue:
         return StateBatch.of(parts)
 
     def _receive(self, scorer: Scorer, count: int) -> tuple[Features | None, BaseException | None]:
-        """Wait for the features of a batch, or its error."""
         try:
             features = scorer.receive()
             self._shape = shape = self._shape or features.shape[1:]

@@ -201,7 +201,6 @@ class RemoteScorer:
             self._channel.put(self._renderer)
 
     def _show(self, message: str) -> None:
-        """Warn of what a worker has warned of, unless a worker has before."""
         mark = object()
         if self._shown.setdefault(message, mark) is mark:
             warnings.warn(message, stacklevel=8)  # while loading: the caller of VLMRewardVectorEnv

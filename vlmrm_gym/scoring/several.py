@@ -103,7 +103,6 @@ class _Scorer:
         self.begin_episode()
 
     def begin_episode(self, first: States | None = None) -> None:
-        """Begin an episode."""
         self._clips.begin_episode(first)
         self._count, self._memory = 0, {0: None} if self.queue.info.ordered else None
         self._carries: Sequence[Any] = [None] * len(self._heads)

@@ -113,7 +113,6 @@ def picklable(error: BaseException) -> BaseException:
 
 
 def _exit_with_parent(parent: int) -> None:
-    """Exit when the parent ends for any reason, even in the middle of a batch."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

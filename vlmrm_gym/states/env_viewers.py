@@ -174,7 +174,6 @@ def render_views(env: gym.Env[Any, Any], cameras: Sequence[CameraFields]) -> lis
 
 
 def _render_view(env: gym.Env[Any, Any], viewer: OffScreenViewer, camera: CameraFields, markers: list[Any]) -> Any:
-    """Render the environment from one camera."""
     set_fields(viewer.cam, camera)
     viewer._markers[:] = markers  # rendering clears them
     position = viewer.scn.camera[0].pos

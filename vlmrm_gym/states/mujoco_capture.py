@@ -89,7 +89,6 @@ class MuJoCoCapture:
         return self._trial is None or self._trial(self._scene, self._viewer, self._renderer, self._own_camera)
 
     def _compare_cameras(self) -> SceneChange | None:
-        """Compare the cameras with those of the renderer."""
         moved = {
             f"{CAMERA_FIELD}{number}.{name}": value
             for number, (camera, fields) in enumerate(zip(self._cameras, self._renderer.cameras, strict=True))

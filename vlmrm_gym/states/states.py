@@ -96,7 +96,6 @@ class States:
         return replace(self._rows(used), clips=clips.reshape(-1, *self.clips.shape[1:]))
 
     def _rows(self, index: slice | NDArray[Any]) -> "States":
-        """Select rows, without clips."""
         if self.changes is None:
             return States(self.rows[index])
         chosen = np.arange(len(self.rows))[index]

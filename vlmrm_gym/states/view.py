@@ -254,7 +254,6 @@ def _find_appearance(base: Any) -> Mapping[str, Any] | None:
 
 
 def _is_redrawn(env: gym.Env[Any, Any]) -> bool:
-    """Tell whether a wrapper changes what is rendered."""
     while isinstance(env, gym.Wrapper):
         if type(env).render is not gym.Wrapper.render and not isinstance(env, _PASSTHROUGH):
             return True

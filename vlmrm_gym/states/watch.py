@@ -90,7 +90,6 @@ class ModelWatch:
 
 
 def _large_arrays(model: mujoco.MjModel) -> dict[str, NDArray[Any]]:
-    """Find the fields that are too large to be compared at every step, by name, flat."""
     names = (name for name in field_names(model) if name.startswith(LARGE))
     return {name: array for name in names if (array := getattr(model, name).reshape(-1)).nbytes > _MAX_GAP}
 
@@ -290,7 +289,6 @@ def _viewer_is_gymnasiums(renderer: Any) -> bool:
 
 
 def _render_methods(env: gym.Env[Any, Any], scene: Any) -> list[Any]:
-    """Find the functions that render: of the environment, of its scene and of what draws it."""
     renders = (env.unwrapped.render, getattr(scene, "render", None), env_viewers.find_drawer(scene).render)
     return [getattr(render, "__func__", render) for render in renders]
 

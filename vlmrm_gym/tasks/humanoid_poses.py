@@ -167,7 +167,6 @@ def on_floor(states: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @cache
 def _joints() -> Mapping[str, int]:
-    """Indices of the hinge joints in `qpos`."""
     model = plain_model()
     return {model.joint(i).name: int(model.jnt_qposadr[i]) for i in range(1, model.njnt)}
 

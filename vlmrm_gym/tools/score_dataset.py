@@ -39,11 +39,9 @@ class _Frames:
 
     @staticmethod
     def make_renderer(render_size: object) -> FrameStore:
-        """Make the renderer of the frames."""
         return FrameStore()
 
     def specify(self, flags: RewardFlags) -> dict[str, RewardSpec]:
-        """Make the rewards of flags, by their labels."""
         return flags.specifications()
 
 

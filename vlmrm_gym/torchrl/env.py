@@ -123,7 +123,6 @@ class VLMRewardEnv(EnvBase):
 
 
 def _as_spec(space: gym.Space[Any], count: int) -> Any:
-    """Make the spec of so many elements of a space."""
     if isinstance(space, spaces.Box):
         shape, dtype = torch.Size([count, *space.shape]), torch.as_tensor(np.empty(0, space.dtype)).dtype
         if not space.is_bounded():

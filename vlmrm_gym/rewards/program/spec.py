@@ -142,7 +142,6 @@ class Program(RewardSpec):
         return reward
 
     def _is_verified(self) -> bool:
-        """Tell whether a record beside its file says that this very program was verified."""
         with suppress(InputError):
             values = None if self.path is None else read_json(record_file(self.path))
             return isinstance(values, dict) and values.get("sha256") == self.sha256

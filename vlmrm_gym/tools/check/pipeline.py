@@ -103,7 +103,6 @@ def _audit_scene(
     *,
     with_sections: bool,
 ) -> list[Report]:
-    """Report on candidates that share an encoder, a render style and cameras."""
     seed = settings.seed
     with ExitStack() as opened:
         env = opened.enter_context(closing(settings.make_env(candidates[0].textured)))
@@ -149,7 +148,6 @@ def _audit_scene(
 
 
 def _check_camera(scene: Scene, rollouts: Sequence[Trajectory]) -> None:
-    """Raise an `InputError` if all frames of every camera are alike."""
     ends = [rollout.with_initial[np.array([0, -1])] for rollout in rollouts]
     frames = scene.draw(States.concatenate(ends)).astype(np.int16)
     if np.abs(frames - frames[:1]).max() <= 2:
@@ -259,7 +257,6 @@ def summarise(
 def _measure_threshold(
     samples: Samples, reward: Reward, threshold: float | Literal["auto"] | None
 ) -> Mapping[str, float]:
-    """Measure the errors of a threshold on the labelled states; "auto" chooses the best."""
     labelled = samples.labelled
     if threshold is None or labelled.success is None or not labelled.has_both:
         return {}

@@ -122,7 +122,6 @@ def find_candidates(
 
 
 def _draw_goals(settings: AuditSettings, camera: Any, textured: bool | None) -> list[NDArray[np.uint8]]:
-    """Draw the goals of the task, as a candidate sees them."""
     if settings.task is None:
         raise InputError(f'`goal_images`="task" is for registered tasks. Received {settings.name}. Pass pictures.')
     with as_input_error(DependencyNotInstalled):

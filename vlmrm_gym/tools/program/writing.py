@@ -185,7 +185,6 @@ def write_program(
 
 
 def _find_goal(expert: Trajectory) -> int:
-    """Find the last state of an expert that is a success."""
     success = expert.known_success
     return len(expert) - 1 if success is None else int(np.flatnonzero(success)[-1])
 
