@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     import torch
 
 
+PartScored = Sequence["torch.Tensor"]
+"""Scores of each part, float32 (T,)."""
+Reported = dict[str, "torch.Tensor"]
+NodeScored = tuple["torch.Tensor", Any]
+"""The scores of a node, float32 (T,), and its carry."""
+
+
 class Scores(ABC):
     """Makes a score of each state, of the scores of the rewards that it is made of: a node of an expression.
 
@@ -29,14 +36,12 @@ class Scores(ABC):
     sees_first: bool = False
     """Whether the score of the state before the first action counts."""
 
-    def begin(self, scores: "Sequence[torch.Tensor]") -> "tuple[torch.Tensor, Any]":
+    def begin(self, scores: PartScored) -> NodeScored:
         """Begin an episode in a state with these scores, float32 (1,) each. Returns its score, and the carry."""
         return self.advance(scores, None, {})[0], None
 
     @abstractmethod
-    def advance(
-        self, scores: "Sequence[torch.Tensor]", carry: Any, reports: "dict[str, torch.Tensor]"
-    ) -> "tuple[torch.Tensor, Any]":
+    def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
         """Score the next T states; what is to be reported of them is put into `reports`, see `Reports`.
 
         The carry is what the call before, or `begin`, returned; None where the episode begins. It is not changed later.
@@ -49,7 +54,7 @@ class PartScores(Scores):
 
     number: int
 
-    def advance(self, scores: "Sequence[torch.Tensor]", carry: Any, reports: Any) -> "tuple[torch.Tensor, Any]":
+    def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
         """See `Scores`."""
         return scores[self.number], None
 

@@ -97,12 +97,6 @@ class DistanceNetwork(SavedHead):
         """Distances from where the videos begin: features float32 (..., D) to (...)."""
         return self(self.start.expand_as(features), features)
 
-    @torch.no_grad()
-    def scale_features(self, features: torch.Tensor) -> None:
-        """Centre the network's input on these features, float32 (N, D), and give it unit variance, over all of D."""
-        self.feature_mean.copy_(features.mean(0))
-        self.feature_scale.copy_((features - self.feature_mean).square().mean().sqrt().clamp_min(1e-6))
-
 
 def with_encoder_of(file: str, network: DistanceNetwork, fields: Fields) -> Fields:
     """Fill in the fields that say how features are made, where they do not, with what a network was fitted to."""

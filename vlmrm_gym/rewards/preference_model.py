@@ -106,13 +106,6 @@ class PreferenceHead(SavedHead):
         return LIMIT * (rewards / LIMIT).tanh()
 
     @torch.no_grad()
-    def scale_features(self, features: torch.Tensor) -> None:
-        """Centre the networks' input on these features, float32 (B, V, D), and give it unit variance, over all of D."""
-        flat = features.flatten(1)
-        self.feature_mean.copy_(flat.mean(0))
-        self.feature_scale.copy_((flat - self.feature_mean).square().mean().sqrt().clamp_min(1e-6))
-
-    @torch.no_grad()
     def standardise(self, features: torch.Tensor) -> None:
         """Give rewards, before they are bounded, mean 0 and standard deviation 1 over features float32 (B, V, D)."""
         rewards = self.members(features).mean(0)

@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vlmrm_gym._util.validation import check_flag, check_fraction
-from vlmrm_gym.rewards.combination import OfOne, Scores
-
-if TYPE_CHECKING:
-    import torch
+from vlmrm_gym.rewards.combination import NodeScored, OfOne, PartScored, Reported, Scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +51,12 @@ class ProgressScores(Scores):
     def __init__(self, part: Scores, gamma: float, best: bool) -> None:
         self._part, self._gamma, self._best = part, gamma, best
 
-    def begin(self, scores: "Sequence[torch.Tensor]") -> "tuple[torch.Tensor, Any]":
+    def begin(self, scores: PartScored) -> NodeScored:
         """See `Scores`: nothing is gained yet."""
         first, carry = self._part.begin(scores)
         return first * 0, (first, carry)
 
-    def advance(
-        self, scores: "Sequence[torch.Tensor]", carry: Any, reports: "dict[str, torch.Tensor]"
-    ) -> "tuple[torch.Tensor, Any]":
+    def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
         """See `Scores`. Where no first state is known, the first one that is scored stands for it."""
         import torch
 

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vlmrm_gym._util.validation import check_finite, check_flag
 from vlmrm_gym.rewards.clip import check_count
-from vlmrm_gym.rewards.combination import OfOne, Scores
-
-if TYPE_CHECKING:
-    import torch
+from vlmrm_gym.rewards.combination import NodeScored, OfOne, PartScored, Reported, Scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +51,12 @@ class SuccessScores(Scores):
         self._part, self._threshold, self._hold, self._terminate = part, threshold, hold, terminate
         self.sees_first = part.sees_first
 
-    def begin(self, scores: "Sequence[torch.Tensor]") -> "tuple[torch.Tensor, Any]":
+    def begin(self, scores: PartScored) -> NodeScored:
         """See `Scores`: steps are counted from the first action on."""
         first, carry = self._part.begin(scores)
         return first * 0, (0, carry)
 
-    def advance(
-        self, scores: "Sequence[torch.Tensor]", carry: Any, reports: "dict[str, torch.Tensor]"
-    ) -> "tuple[torch.Tensor, Any]":
+    def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
         """See `Scores`. Of several, all must succeed to be reported as success; one ends the episode."""
         import torch
 
