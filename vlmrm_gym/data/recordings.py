@@ -93,11 +93,8 @@ def of_array(frames: Any, name: str) -> Recording:
 def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
     """Find the recordings in a video, a folder of pictures, a Minari dataset, or a folder of any of these.
 
-    Returns:
-        The recordings, in the order of their names, and the names of what is in the folder and is none.
-
-    Raises:
-        InputError: There is none, or one cannot be read; the message names the file.
+    Returns the recordings, in the order of their names, and the names of what is in the folder and is none. An
+    InputError names a file that cannot be read; or there is no recording.
     """
     if not path.is_dir():
         return [Recording(str(path), open_frames(path))], []

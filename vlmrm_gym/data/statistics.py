@@ -255,17 +255,10 @@ def play_episodes(
     seed: int,
     autoreset_mode: AutoresetMode | str | None = None,
 ) -> Episodes:
-    """Play one episode in every environment.
+    """Play one episode in every environment, with a policy that maps observations of all environments to their actions.
 
-    Args:
-        envs: Without `overlap`, so that rewards are known when an episode ends, and with automatic resets.
-        policy: Maps observations of all environments to their actions.
-        seed: Of the first environment; the others' follow.
-        autoreset_mode: When an environment that has ended is reset: needed if the metadata of `envs` do not say.
-
-    Raises:
-        ValueError: The environments have `overlap`, or no automatic resets.
-        Exception: An environment or scoring raised it.
+    The environments are without `overlap`, so that rewards are known when an episode ends, and reset themselves, as
+    `autoreset_mode` says where their metadata do not; else a ValueError. `seed` is of the first; the others' follow.
     """
     if find_autoreset_mode("envs", envs, autoreset_mode) == AutoresetMode.DISABLED:
         raise ValueError("`envs` must reset themselves: episodes end at different steps. Received disabled autoreset.")

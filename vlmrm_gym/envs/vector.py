@@ -291,11 +291,8 @@ class VLMRewardVectorEnv(VectorWrapper):
 def _check_outer_wrappers(envs: VectorEnv[Any, Any, Any]) -> None:
     """Look at the wrappers through which `envs.step` is called: Gymnasium tells a wrapper nothing of those around it.
 
-    Raises:
-        ValueError: One changes rewards, which are NaN until an episode has been scored.
-
-    Warns:
-        UserWarning: One sums up rewards.
+    A ValueError if one changes rewards, which are NaN until an episode has been scored; a UserWarning if one sums them
+    up.
     """
     frame = sys._getframe(1)
     while frame is not None:
