@@ -162,11 +162,6 @@ class VisionLanguageModel:
         """Number of parameters of the image tower."""
         return sum(parameter.numel() for parameter in self.network.visual.parameters())
 
-    @property
-    def context_length(self) -> int:
-        """Maximum number of tokens of a text."""
-        return self.tokenizer.context_length
-
     def count_tokens(self, text: str) -> int:
         """Number of tokens of a text, start and end tokens included."""
         if hasattr(self.tokenizer, "tokenizer"):  # an HFTokenizer

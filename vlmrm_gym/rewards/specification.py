@@ -159,18 +159,16 @@ def _as_field(name: str, value: Any) -> Any:
         return from_mapping(value)
     if name != "terms" or not isinstance(value, list | tuple):
         return value
-    return [_read_term(one) if isinstance(one, Mapping) else _read_pair(one) for one in value]
+    return [_as_term(one) for one in value]
 
 
-def _read_pair(term: Any) -> Any:
+def _as_term(term: Any) -> Any:
+    if isinstance(term, Mapping):
+        values = dict(term)
+        weight = values.pop("weight", 1.0)
+        return weight, from_mapping(values["reward"] if values.keys() == {"reward"} else values)
     is_pair = isinstance(term, list | tuple) and len(term) == 2 and isinstance(term[1], Mapping)
     return (term[0], from_mapping(term[1])) if is_pair else term
-
-
-def _read_term(term: Mapping[str, Any]) -> tuple[Any, Any]:
-    values = dict(term)
-    weight = values.pop("weight", 1.0)
-    return weight, from_mapping(values["reward"] if values.keys() == {"reward"} else values)
 
 
 def unwrapped(specification: RewardSpec) -> Any:

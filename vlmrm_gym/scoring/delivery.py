@@ -96,18 +96,14 @@ class RewardDelivery:
 
     def reset(self, mask: Mask) -> None:
         """End unfinished episodes: call this at every reset of the environments in a mask."""
-        if self.is_interrupted:
-            self._begin_anew()
+        if self.is_interrupted:  # what is delivered next says that rewards of the states so far will not come
+            for i, old in enumerate(self._books):
+                old.forget()
+                # The step that was interrupted may have been recorded.
+                self._books[i] = EnvironmentBooks(i, self._rules, num_steps=old.num_steps + 1, episode=old.num_episodes)
+            self._failure, self.is_interrupted = None, False
         with self._changing():
             self._end_episodes(mask)
-
-    def _begin_anew(self) -> None:
-        """Forget the states that have no rewards. What is delivered next says that these rewards will not come."""
-        for i, old in enumerate(self._books):
-            old.forget()
-            # The step that was interrupted may have been recorded.
-            self._books[i] = EnvironmentBooks(i, self._rules, num_steps=old.num_steps + 1, episode=old.num_episodes)
-        self._failure, self.is_interrupted = None, False
 
     def _end_episodes(self, mask: Mask) -> None:
         for i in np.flatnonzero(mask).tolist():

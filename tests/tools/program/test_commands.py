@@ -92,7 +92,7 @@ BAD_INPUT = [
     (["good.py", "VLMRM/CartPole-v9"], "The ID must be a registered one"),
     (["good.py"], "Either an ID or `env` must be given"),
     (["good.py", CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),
-    (["good.py", CARTPOLE, "--limit-random", "2"], "`random` must be a share from 0 to 1. Received 2.0."),
+    (["good.py", CARTPOLE, "--limit-random", "2"], "`random` must be a number from 0 to 1. Received 2.0."),
     (["good.py", CARTPOLE, "--size", "[0, 1]"], "`size` must be None, or"),
     (["good.py", CARTPOLE, "--run", "nowhere", *FEW], "nowhere"),
     (["good.py", "VLMRM/Humanoid-kneel-v0", "--camera", "front-side", *FEW], "`camera` must have one view here"),
