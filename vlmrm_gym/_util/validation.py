@@ -254,10 +254,7 @@ def short_repr(value: object) -> str:
 
 
 def truncate(text: str, max_length: int = 200) -> str:
-    """Keep the beginning of a text for a message, at most `max_length` characters, without a part of a word at its end.
-
-    A word is cut only if it takes more than half of that.
-    """
+    """Keep the beginning of a text, at most `max_length` characters; a word is cut only if it takes more than half."""
     if len(text) <= max_length:
         return text
     words = text[: max_length - 2].rpartition(" ")[0].rstrip()

@@ -88,10 +88,7 @@ class DatasetFolder:
             )
 
     def begin(self, settings: Mapping[str, Any], *, overwrite: bool) -> None:
-        """Write the settings of a new dataset, or clean up after an interruption; see `check`.
-
-        An incomplete dataset with the same settings is kept, whatever `overwrite` is.
-        """
+        """Write the settings of a new dataset, or clean up; an incomplete one of the same settings is always kept."""
         self.check(settings, overwrite=overwrite)
         make_folder(self.path)
         if self.settings() != _as_json(settings) or (overwrite and self.data.exists()):
@@ -143,10 +140,7 @@ class DatasetFolder:
         unfinished.replace(folder)
 
     def finish(self, env: gym.Env[Any, Any], spec: EnvSpec | None, metadata: Mapping[str, Any], seed: int) -> None:
-        """Make the Minari dataset and the table of labels of all episodes.
-
-        `env` has the spaces, Minari recovers an environment from `spec`, and `seed` is of the first episode.
-        """
+        """Make the Minari dataset, of the spaces of `env`, and the table of labels; `seed` is of the first episode."""
         from minari import __version__
         from minari.data_collector import EpisodeBuffer
         from minari.dataset.minari_storage import MinariStorage

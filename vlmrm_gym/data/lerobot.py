@@ -96,10 +96,7 @@ class LeRobotDataset:
                     raise ValueError("it has more frames than rows")
 
     def write(self, folder: Path, rewards: NDArray[np.float32]) -> None:
-        """Write a copy with these rewards, float32 (number of frames,), as `REWARD`; videos are linked where they can.
-
-        The dataset's own rewards are kept as `TASK_REWARD`; NaN, if it has none.
-        """
+        """Write a copy with rewards, float32 (number of frames,), as `REWARD`; its own become `TASK_REWARD`, or NaN."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 

@@ -41,10 +41,7 @@ Strips = Iterator[tuple[Frame, Frame]]
 
 
 class Layout(NamedTuple):
-    """Says which part of a video is strip; a comment in the video's metadata.
-
-    For example `{"vlmrm_gym": {"video_size": [600, 472], "frame_size": [600, 400]}}`.
-    """
+    """Says which part of a video is strip: what a comment in the video's metadata has, as `comment` writes it."""
 
     video_size: tuple[int, int]
     """Width and height of the video, in pixels."""

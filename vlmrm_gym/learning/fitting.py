@@ -78,10 +78,7 @@ class Comparisons:
 
 
 def preference_logits(rewards: torch.Tensor) -> torch.Tensor:
-    """Compute the log-odds that the second segment is closer to the goal (Bradley-Terry), of rewards (..., 2, T).
-
-    The rewards of a segment's states add up (Christiano et al. 2017, equation 1).
-    """
+    """Log-odds that the second segment is closer, of rewards (..., 2, T), which add up (Christiano et al. 2017)."""
     first, second = rewards.sum(-1).unbind(-1)
     return second - first
 
@@ -190,10 +187,7 @@ def find_obstacle(comparisons: Comparisons, options: FitOptions) -> str | None:
 
 
 def judge(new: PreferenceHead, old: PreferenceHead | None, comparisons: Comparisons, options: FitOptions) -> Verdict:
-    """Compare two heads on the newest held-out answers.
-
-    The new one replaces the old one if its cross-entropy is no higher; without an old one, no higher than chance's.
-    """
+    """Compare heads by cross-entropy on the newest held-out answers: no higher than the old one's, or chance's."""
     held_out = comparisons.held_out & (comparisons.confidences > 0)
     deciding = comparisons[np.flatnonzero(held_out)[-options.newest_held_out :]]
     (loss, accuracy), (before, _) = cross_entropy(new, deciding), cross_entropy(old, deciding)

@@ -53,10 +53,7 @@ class Labeler(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelerSpec:
-    """Base class of labelers that files can hold: frozen dataclasses.
-
-    Connections and models that a labeler opens are neither copied nor pickled with it.
-    """
+    """Base class of labelers that files can hold: frozen dataclasses. What they open is neither copied nor pickled."""
 
     kind: ClassVar[str]
 

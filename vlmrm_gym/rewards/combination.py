@@ -26,10 +26,7 @@ NodeScored = tuple["torch.Tensor", Any]
 
 
 class Scores(ABC):
-    """Makes a score of each state, of the scores of the rewards that it is made of: a node of an expression.
-
-    Scores are float32 (T,), of T successive states of an episode, in the order of the expression's rewards.
-    """
+    """A node of an expression: makes a score of each state, float32 (T,), of the scores of the expression's rewards."""
 
     looks_back: bool = False
     """Whether a score depends on the states before: then states come in order, with a carry."""
@@ -138,10 +135,7 @@ class OfOne(Combination):
 
 
 def as_part(name: str, reward: Any) -> RewardSpec:
-    """Return a reward as a part of another: a specification, a callable, a class or "package.module:attribute".
-
-    Raises a TypeError for anything else, and a ValueError for the environment's own reward, which is no part.
-    """
+    """Return a reward as a part of another. A TypeError for what is none, a ValueError for the environment's own."""
     if isinstance(reward, str):
         return ImportedReward(path=reward)
     part = reward if isinstance(reward, RewardSpec) else OwnReward(reward)

@@ -36,10 +36,7 @@ class Member:
 
 
 class CombinedModel(RewardModel):
-    """The models of the rewards that a `Combination` is made of.
-
-    Models with equal encoders share one. `head` is that of one view; `expression` is for any number of them.
-    """
+    """The models of a combination's rewards, one for equal encoders. `head` is of one view, `expression` of any."""
 
     def __init__(self, spec: Combination, device: str = "auto") -> None:
         rewards: list[RewardSpec] = []
@@ -202,10 +199,7 @@ class CombinedHead:
         return self.pay(features, None)[0]
 
     def pay(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any, Reports]":
-        """Score the next T states of an episode, by features, float32 (T, V, D): rewards, float32 (T,); carry; reports.
-
-        Reports are of tensors.
-        """
+        """Score the next T states of an episode by features (T, V, D): float32 (T,); carry; reports, of tensors."""
         carries, before = ([None] * len(self._members), None) if carry is None else carry
         scores, after = zip(
             *(self._score(one, features, last) for one, last in zip(self._members, carries, strict=True)), strict=True

@@ -142,10 +142,7 @@ def pay(head: Any, features: Features, carry: Any, version: str = "", of: str = 
 
 
 def _pieces(features: Features, keep: bool) -> Iterator[tuple[int, "torch.Tensor"]]:
-    """Yield copies of the features, as a buffer keeps these, in pieces, and where they start.
-
-    The next piece takes the place of the last, in the processor's cache, unless a head may `keep` it.
-    """
+    """Yield copies of features in pieces, and where they start; in the same memory, unless a head may `keep` it."""
     import torch
 
     count = max(1, PIECE_BYTES // max(1, 4 * features[:1].size))

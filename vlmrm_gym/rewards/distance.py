@@ -105,10 +105,7 @@ def with_encoder_of(file: str, network: DistanceNetwork, fields: Fields) -> Fiel
 
 
 class PlaceHead:
-    """Scores how much of the task is done in a state, as a `DistanceNetwork` sees it; of one view.
-
-    It is the distance from where the videos begin, the mean features of their first frames: 1 is the end.
-    """
+    """How much of the task is done in a state, of one view: its distance from the mean of the videos' first frames."""
 
     def __init__(self, network: DistanceNetwork) -> None:
         self.network, self.fingerprint = network, network.fingerprint
@@ -123,10 +120,7 @@ class PlaceHead:
 
 
 class StepHead(SequenceHead, PlaceHead):
-    """Pays for what a step has gained: the distance of a state from the one before it, of one view.
-
-    It is multiplied by the mean number of frames of the videos: 1 is as fast as they are, where each frame is a step.
-    """
+    """What a step has gained, of one view: 1 is as much as from one frame of the videos to the next, on average."""
 
     sees_first = True
 

@@ -71,10 +71,7 @@ class RobometerReward(RewardModel):
         self._connection = Connection(f"{spec.base_url.rstrip('/')}/evaluate_batch_npy", spec.timeout)
 
     def encode(self, frames: NDArray[np.uint8]) -> Features:
-        """Ask about clips, uint8 (B, F, H, W, 3): their progress, float32 (B, 1).
-
-        An `InputError` if the server fails, or answers with anything but a number for each frame.
-        """
+        """Ask about clips, uint8 (B, F, H, W, 3): progress, float32 (B, 1). An `InputError` if there is no answer."""
         clips = frames if frames.ndim == 5 else frames[:, None]
         kind, body = pack(clips, self._spec.prompt)
         answer = self._post(kind, body)

@@ -72,12 +72,7 @@ class SavedHead(torch.nn.Module):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a head from a file, or from the folder of a reward.
-
-        Raises:
-            FileNotFoundError: It does not exist.
-            ValueError: It is something else, or damaged.
-        """
+        """Read a head from a file, or a reward's folder. A FileNotFoundError without one, a ValueError for others."""
         file = head_file(path)
         if not file.exists():
             raise FileNotFoundError(f"`head` must be the file of a head. Received {str(path)!r}, which does not exist.")

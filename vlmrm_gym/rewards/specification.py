@@ -184,12 +184,7 @@ def _is_importable(cls: type[Any]) -> bool:
 
 
 def from_mapping(values: Mapping[str, Any]) -> RewardSpec:
-    """The specification that `to_mapping` turns into this mapping. Imports the class of a user's kind.
-
-    Raises:
-        ValueError: Unknown kind, or a value is out of its range.
-        TypeError: Unknown or missing field.
-    """
+    """The inverse of `to_mapping`; imports the class of a user's kind. A TypeError or ValueError names the field."""
     settings = dict(values)
     kind = settings.pop("kind", None)
     cls = _find_kind(kind)

@@ -92,10 +92,7 @@ class EncoderInfo:
 
 
 class StateEncoder:
-    """Encodes states of `num_views` views by a reward model, or by all models of a combination.
-
-    Features are float32 (B, V, D); those of several encoders are one after the other, (B, 1, sum of V * D).
-    """
+    """Encodes states of `num_views` views by one model, or by all models of a combination, to features, (B, V, D)."""
 
     def __init__(self, model: RewardModel, num_views: int) -> None:
         if model.num_views not in (None, num_views):
@@ -165,10 +162,7 @@ class StateEncoder:
         begin: Callable[[], object] = lambda: None,
         progress: Progress = lambda stage: None,
     ) -> Features:
-        """Return the features of a batch, of which `see` made `seen`: float32 (B, V, D).
-
-        It encodes in microbatches, so that a large model on a CPU can be stopped: `begin` is called before each.
-        """
+        """Return the features of a batch, of what `see` made: float32 (B, V, D); `begin` precedes each microbatch."""
         pairs = zip(self._parts, seen, strict=True)
         return _join([part.encode(own, batch, begin, progress) for part, own in pairs])
 

@@ -26,10 +26,7 @@ AXLE_HEIGHT = 4 + WHEEL_RADIUS  # above the picture's lower edge
 
 
 class _Painter(ABC):
-    """Paints a scene on a surface of Gymnasium's 600x400 times a scale, upside down as Gymnasium does.
-
-    The orientation matters: pygame's polygons are not symmetric, and would differ by a pixel.
-    """
+    """Paints on Gymnasium's 600x400 times a scale, upside down as it does: pygame's polygons are not symmetric."""
 
     def __init__(self, scale: int) -> None:
         self._scale = scale
@@ -53,10 +50,7 @@ class _Painter(ABC):
 
 
 class _ClassicControlRenderer:
-    """Renders with a painter, at Gymnasium's size or a multiple of it, and resizes.
-
-    A state, float64 (state_size,), has these `entries` of the environment's.
-    """
+    """Renders the `entries` of states, float64 (state_size,), by a painter, at a multiple of 600x400, and resizes."""
 
     state_size: int
     entries: Sequence[int]

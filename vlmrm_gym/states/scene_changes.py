@@ -60,10 +60,7 @@ class SceneChange:
 
 @dataclass(frozen=True, eq=False)
 class SceneUpdate:
-    """The difference between the scene changes of an environment's previous and newest state.
-
-    Environments in other processes send updates instead of whole changes: a new texture crosses the pipe once.
-    """
+    """The difference of two scene changes of an environment: a new texture crosses the pipe of a process once."""
 
     number: int
     """Number of the update in its environment, from 0. A gap means that an update was lost."""
