@@ -31,7 +31,6 @@ class MinariFrames:
         self.data = data
         with reading(f"The dataset {data}", *_DAMAGE):
             self.count = check_data(data)
-            """Number of episodes."""
 
     def read(self, episode: int) -> NDArray[np.uint8]:
         """Read the frames of an episode, uint8 (T + 1, H, W, 3). An InputError if it has none."""

@@ -22,7 +22,6 @@ class Episode:
     scored: int = 0
     """How many of the steps have their rewards."""
     scored_return: float = 0.0
-    """The sum of these."""
     task_return: float = 0.0
     successes: float = 0.0
     """How many of the steps were successes; NaN where one did not say."""

@@ -124,12 +124,7 @@ def record_video(
 
 
 def save_video(
-    path: str | Path,
-    frames: Sequence[Frame],
-    rewards: Sequence[float],
-    *,
-    title: str = "",
-    fps: int = 30,
+    path: str | Path, frames: Sequence[Frame], rewards: Sequence[float], *, title: str = "", fps: int = 30
 ) -> None:
     """Write an episode as a video: each frame, and below it a plot of the rewards so far.
 

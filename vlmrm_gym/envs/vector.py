@@ -97,11 +97,7 @@ class VLMRewardVectorEnv(VectorWrapper):
             check_unscored(self.env)
             specification = options.reward.with_model(default_model(self.env))
             self._steps = VectorSteps("env", self.env, mode, SCENE_UPDATE_KEY)
-            self.metadata = {
-                **self.env.metadata,
-                "autoreset_mode": self._steps.mode,
-                SCORED_KEY: "VLMRewardVectorEnv",
-            }
+            self.metadata = {**self.env.metadata, "autoreset_mode": self._steps.mode, SCORED_KEY: "VLMRewardVectorEnv"}
             self.reward, self.episode_log = specification, options.episode_log
             """What the environments are scored by, and what remembers their episodes, if anything does."""
             self.views = f"camera={options.camera!r}, quality={options.quality!r}"

@@ -70,12 +70,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         RuntimeError: The weights cannot be downloaded.
     """
 
-    def __init__(
-        self,
-        env: gym.Env[ObsType, ActType],
-        prompt: Prompt | None = None,
-        **keywords: Any,
-    ) -> None:
+    def __init__(self, env: gym.Env[ObsType, ActType], prompt: Prompt | None = None, **keywords: Any) -> None:
         from vlmrm_gym.rewards.devices import resolve_device  # deferred: importing the package loads no torch
 
         check_env(env)

@@ -139,9 +139,8 @@ class Expression:
     def bind(self, shapes: Sequence[tuple[int, int | None]], combine: CombineViews | None) -> Any:
         """Make the head of states, None if there is none yet.
 
-        Args:
-            shapes: (V, D) of each encoder's features. If there are several encoders, features are (B, 1, sum of V * D).
-            combine: How the rewards of views make one, for heads that score each view; None: by "min".
+        `shapes` are (V, D) of each encoder's features; those of several encoders are (B, 1, sum of V * D). For heads
+        that score each view, `combine` makes one reward of those of views; None: by "min".
         """
         if len(shapes) > 1 and (unknown := [i for i, (_, size) in enumerate(shapes) if size is None]):
             name = next(one.name for one in self.members if one.encoder == unknown[0])

@@ -25,14 +25,9 @@ class DistanceNetwork(SavedHead):
     orders is taken, d(a, b) = (f(a, b) - f(b, a)) / 2, so that a frame is at distance 0 of itself, and going back costs
     what going there earned.
 
-    Args:
-        size: Width of the features, D.
-        hidden_size: Width of the two hidden layers.
-        model: The name of the vision-language model that makes the features; None: the tower `cnn` in this file does.
-        resize_mode: How frames get that model's size.
-        fingerprint: Of the features; see `RewardModel`.
-        frames: The mean number of frames of the videos, minus 1.
-        seed: Of the weights.
+    Features, of width `size`, with this fingerprint, are made by the vision-language model of the name `model`, whose
+    size frames get by `resize_mode`; without one, by the tower `cnn` in this file. `frames` is the mean number of
+    frames of the videos, minus 1.
     """
 
     key = "vlmrm_gym.distance_network"

@@ -87,10 +87,7 @@ class PreferenceHead(SavedHead):
         return head
 
     def members(self, features: torch.Tensor) -> torch.Tensor:
-        """The outputs of each network: features float32 (B, V, D) to float32 (E, B).
-
-        Features (E, B, V, D) are other states for each network.
-        """
+        """Each network's output, (E, B), of features, float32 (B, V, D), or (E, B, V, D): other states for each."""
         before: Any = 0.0
         if self.progress is not None:
             before = PROGRESS_WEIGHT * self.progress.places(features).mean(-1)

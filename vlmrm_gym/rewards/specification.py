@@ -123,11 +123,8 @@ def _completed(specification: RewardSpec) -> RewardSpec:
 def to_mapping(specification: RewardSpec) -> dict[str, Any]:
     """A specification as a mapping, which JSON can hold if its fields can; `from_mapping` is the inverse.
 
-    `kind` is the key in `KINDS`, or of a user's kind the name of its class, "package.module:Class".
-
-    Raises:
-        TypeError: It is not a dataclass.
-        ValueError: Its class cannot be imported: it is of a notebook, or of a function.
+    `kind` is the key in `KINDS`, or of a user's kind the name of its class, "package.module:Class". A TypeError if it
+    is not a dataclass, a ValueError if its class cannot be imported: it is of a notebook, or of a function.
     """
     specification = unwrapped(specification)
     cls = type(specification)

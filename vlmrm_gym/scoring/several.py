@@ -108,7 +108,6 @@ class _Scorer:
         self._carries: Sequence[Any] = [None] * len(self._heads)
 
     def begin(self, first: States) -> NDArray[np.float32]:
-        """Begin an episode with its state before any action; float32 (1, number of rewards)."""
         self.begin_episode()
         request = Request(self._clips.first(first), np.arange(1), self._memory)
         self.queue.wait(request)

@@ -94,7 +94,6 @@ class StateView:
         self._renderer = make_renderer(env, camera=camera, quality=quality)
         """Draws at the environment's own size."""
         self._renderers = [self._renderer]
-        """All that this view draws with."""
         self._view_capture = self._capture = self._make_capture(self._renderer)
         if pin:
             self.pin_camera()

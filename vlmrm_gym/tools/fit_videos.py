@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from vlmrm_gym.learning.demonstrations import Footage
 
 FILES = (FILE, HEAD, "fit.json", "curves.png")
-"""What is written."""
 CNN = "cnn"
 """The encoder that is learned from the videos themselves."""
 _STILL = 24

@@ -9,13 +9,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from tensordict import TensorDict, TensorDictBase
-from torchrl.data import (
-    Binary,
-    Bounded,
-    Categorical,
-    Composite,
-    Unbounded,
-)
+from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 from vlmrm_gym._util.errors import close_on_error

@@ -52,11 +52,7 @@ CHANGING = (
 
 
 def audit(
-    settings: AuditSettings,
-    candidates: Sequence[Candidate],
-    *,
-    progress: "tqdm[Any] | None" = None,
-    command: str = "",
+    settings: AuditSettings, candidates: Sequence[Candidate], *, progress: "tqdm[Any] | None" = None, command: str = ""
 ) -> Report:
     """Measure all candidates, from `find_candidates`; the report's sections are about the first one.
 

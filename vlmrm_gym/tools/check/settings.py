@@ -29,7 +29,6 @@ LOOKS_BACK = (
     "Progress and success look at the states before. They were checked by the scores that they are made of: a state "
     "for itself has no progress."
 )
-"""A note on rewards that look back."""
 
 SuccessFunction = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
 """From states, float64 (N, S), to whether they succeed, bool (N,)."""

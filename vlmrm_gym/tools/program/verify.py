@@ -47,10 +47,7 @@ ALIKE = "The program must not return the same for every frame of every episode."
 
 
 def verify(
-    program: Program,
-    examples: Examples,
-    limits: Limits | None = None,
-    progress: Callable[[], object] = lambda: None,
+    program: Program, examples: Examples, limits: Limits | None = None, progress: Callable[[], object] = lambda: None
 ) -> Verification:
     """Verify a program.
 
@@ -95,9 +92,7 @@ class ScoredEpisode:
     """An episode, or what was made of one, with the values that a program returned."""
 
     name: str
-    """The name in the table."""
     number: int
-    """The number of the episode."""
     steps: NDArray[np.int64]
     """int64 (T,): the steps of the episode that are looked at."""
     order: NDArray[np.int64]
@@ -108,7 +103,6 @@ class ScoredEpisode:
     subtasks: int
     threshold: float
     change: Change = np.asarray
-    """Changes the frames."""
 
     @property
     def episode(self) -> Trajectory:

@@ -194,7 +194,7 @@ def _ask(text: str) -> list[Message]:
 
 
 def ask_to_mend(failures: Sequence[Failure]) -> list[Message]:
-    """Build the question after a failed verification: the broken rules, each first once, and the deciding frames."""
+    """Build the question after a failed verification: broken rules, and the frames that decide."""
     rules = ["The program was tried, and is not accepted.", *dict.fromkeys(f"- {one.rule}" for one in failures)]
     first = {one.rule: one for one in reversed(failures)}
     chosen = sorted(failures, key=lambda one: one is not first[one.rule])[:MAX_SHOWN]
