@@ -100,7 +100,7 @@ def with_encoder_of(file: str, network: DistanceNetwork, fields: Fields) -> Fiel
 
 
 class PlaceHead:
-    """How much of the task is done in a state, of one view: its distance from the mean of the videos' first frames."""
+    """The part of the task that is done in a state, of one view: its distance from the mean of the videos' first frames."""
 
     def __init__(self, network: DistanceNetwork) -> None:
         self.network, self.fingerprint = network, network.fingerprint
@@ -115,7 +115,7 @@ class PlaceHead:
 
 
 class StepHead(SequenceHead, PlaceHead):
-    """What a step has gained, of one view: 1 is as much as from one frame of the videos to the next, on average."""
+    """The gain of a step, of one view: 1 is as much as from one frame of the videos to the next, on average."""
 
     sees_first = True
 
