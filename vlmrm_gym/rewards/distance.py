@@ -100,7 +100,7 @@ def with_encoder_of(file: str, network: DistanceNetwork, fields: Fields) -> Fiel
 
 
 class PlaceHead:
-    """The part of the task that is done in a state, of one view: its distance from the mean first frame of the videos."""
+    """The share of the task that is done in a state, of one view: its distance from the videos' mean first frame."""
 
     def __init__(self, network: DistanceNetwork) -> None:
         self.network, self.fingerprint = network, network.fingerprint
