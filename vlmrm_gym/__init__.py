@@ -110,14 +110,12 @@ _ROOMS = ("learning", "rewards", "sb3", "states", "tasks", "torchrl")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        import importlib
+    import importlib
 
+    if name in _ROOMS:
         return importlib.import_module(f"vlmrm_gym.{name}")
     for module, names in _LAZY.items():
         if name in names.split():
-            import importlib
-
             return getattr(importlib.import_module(f"vlmrm_gym.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -3,6 +3,7 @@
 python -m pip install "ray[rllib]"
 python examples/libraries/rllib_ppo.py
 """
+# pyright: reportMissingImports=false
 
 import gymnasium as gym
 from ray.rllib.algorithms.ppo import PPOConfig

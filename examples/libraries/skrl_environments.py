@@ -3,6 +3,7 @@
 python -m pip install "skrl"
 python examples/libraries/skrl_environments.py
 """
+# pyright: reportMissingImports=false
 
 import gymnasium as gym
 import torch

@@ -3,6 +3,7 @@
 python -m pip install "tianshou"
 python examples/libraries/tianshou_collector.py
 """
+# pyright: reportMissingImports=false
 
 import gymnasium as gym
 from tianshou.algorithm.modelfree.sac import SACPolicy

@@ -50,6 +50,14 @@ def rewards():
 
 
 def test_episodes_and_parts_of_one(rewards):
-    made = rewards.episodes(frames_of([5, 6, 7]), frames_of([20, 21]))
-    assert made.T.tolist() == [[5, 5, 6, 20, 20], [0, 1, 2, 0, 1], [11, 13, 15, 41, 43], [22, 26, 30, 82, 86]]
+    made = []
+    for numbers in ([5, 6, 7], [20, 21]):
+        rewards.begin_episode()
+        made.append(rewards(frames_of(numbers)))
+    assert np.concatenate(made).T.tolist() == [
+        [5, 5, 6, 20, 20],
+        [0, 1, 2, 0, 1],
+        [11, 13, 15, 41, 43],
+        [22, 26, 30, 82, 86],
+    ]
     assert rewards(frames_of([22, 23])).T.tolist() == [[21, 22], [2, 3], [45, 47], [90, 94]]

@@ -48,7 +48,10 @@ class Database:
                     raise ValueError(f"{path} is not a {noun}. Pass another name.")
                 for statement in tables.split(";")[:-1]:
                     self._connection.execute(statement)
-                if more := schema - _expected(tables):  # a view in the place of a table may take for ever
+                with closing(sqlite3.connect(":memory:")) as empty:
+                    empty.executescript(tables)
+                    more = schema - _schema(empty)
+                if more:  # a view in the place of a table may take for ever
                     raise ValueError(f"{path} is not a {noun}: it has more in it, {short_repr(sorted(more)[0])}.")
                 if not schema:
                     self._connection.execute(f"PRAGMA application_id = {application_id}")
@@ -106,9 +109,3 @@ def _schema(connection: sqlite3.Connection) -> set[str]:
     """Tables, views, triggers and indices: the statements that made them."""
     rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
     return {" ".join(str(statement).split()) for (statement,) in rows}
-
-
-def _expected(tables: str) -> set[str]:
-    with closing(sqlite3.connect(":memory:")) as empty:
-        empty.executescript(tables)
-        return _schema(empty)

@@ -43,10 +43,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def check_space(folder: Path, size: int) -> None:
-    """Raise an OSError unless a folder has room for `size` bytes.
-
-    For writers that cannot go on after a failed write, or crash: TensorBoard's, HDF5.
-    """
+    """Raise an OSError unless a folder has room for `size` bytes: TensorBoard's writer and HDF5 cannot recover."""
     with naming(folder), TemporaryFile(dir=folder, buffering=0) as file:
         while size > 0:
             size -= file.write(bytes(min(size, 2**20)))

@@ -60,10 +60,14 @@ def _alone(work: Callable[["torch.Tensor"], Result], part: "torch.Tensor") -> Re
 @functools.cache
 def _find_openmp() -> ctypes.CDLL | None:
     """Find the GNU OpenMP that torch brings and has loaded; None if it has another."""
-    maps = Path("/proc/self/maps")
-    paths = {line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines()} if maps.exists() else ()
-    libraries = [path for path in paths if "torch" in path and Path(path).name.startswith("libgomp")]
+    libraries = [path for path in mapped_files() if "torch" in path and Path(path).name.startswith("libgomp")]
     return ctypes.CDLL(libraries[0]) if libraries else None
+
+
+def mapped_files() -> set[str]:
+    """Find the files that are mapped into this process, such as libraries; none where the platform does not tell."""
+    maps = Path("/proc/self/maps")
+    return {line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines()} if maps.exists() else set()
 
 
 @functools.cache

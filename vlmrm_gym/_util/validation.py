@@ -17,12 +17,13 @@ SCORED_KEY = "vlm_scored"
 """In the metadata of environments whose rewards are replaced: the name of the class that replaces them."""
 
 
-def check_integer(parameter: str, value: object, *, minimum: int, maximum: int | None = None) -> None:
-    """Raise a ValueError unless a value is an integer of at least `minimum`, and of at most `maximum`."""
+def check_integer(parameter: str, value: object, *, minimum: int, maximum: int | None = None) -> int:
+    """Return an integer. Raise a ValueError unless it is one of at least `minimum`, and of at most `maximum`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
         raise ValueError(f"`{parameter}` must be an integer of at least {minimum}. Received {short_repr(value)}.")
     if maximum is not None and int(value) > maximum:
         raise ValueError(f"`{parameter}` must be an integer of at most {maximum:,}. Received {short_repr(value)}.")
+    return int(value)
 
 
 def check_positive_integer(parameter: str, value: object) -> None:
@@ -30,19 +31,20 @@ def check_positive_integer(parameter: str, value: object) -> None:
     check_integer(parameter, value, minimum=1)
 
 
-def check_choice(parameter: str, value: object, choices: Collection[str]) -> None:
-    """Raise a ValueError unless a value is one of the choices."""
+def check_choice(parameter: str, value: object, choices: Collection[str]) -> str:
+    """Return a value. Raise a ValueError unless it is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"`{parameter}` must be one of {', '.join(map(repr, choices))}. Received {short_repr(value)}.")
+    return value
 
 
-def check_size(size: Any) -> tuple[int, int] | None:
+def check_size(parameter: str, size: Any) -> tuple[int, int] | None:
     """Check a height and width, or None, and return them as a pair. Raises a ValueError unless both are positive."""
     if size is None:
         return None
     pair = tuple(size) if isinstance(size, Sequence) else ()
     if len(pair) != 2 or not all(type(side) is int and side > 0 for side in pair):
-        raise ValueError(f"`size` must be None, or (height, width) in pixels. Received {short_repr(size)}.")
+        raise ValueError(f"`{parameter}` must be None, or (height, width) in pixels. Received {short_repr(size)}.")
     return pair
 
 
@@ -51,22 +53,32 @@ def is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def check_flag(parameter: str, value: object) -> None:
-    """Raise a ValueError unless a value is True or False."""
+def check_flag(parameter: str, value: object) -> bool:
+    """Return a value. Raise a ValueError unless it is True or False."""
     if not isinstance(value, bool):
         raise ValueError(f"`{parameter}` must be True or False. Received {short_repr(value)}.")
+    return value
 
 
-def check_fraction(parameter: str, value: object) -> None:
-    """Raise ValueError unless the value is a number from 0 to 1."""
-    if not is_number(value) or not 0 <= value <= 1:  # pyright: ignore[reportOperatorIssue]
+def check_fraction(parameter: str, value: Any) -> float:
+    """Return a number. Raise a ValueError unless it is one from 0 to 1."""
+    if not is_number(value) or not 0 <= value <= 1:
         raise ValueError(f"`{parameter}` must be a number from 0 to 1. Received {short_repr(value)}.")
+    return float(value)
 
 
-def check_not_negative(parameter: str, value: object) -> None:
-    """Raise ValueError unless the value is a finite number of at least 0."""
-    if not is_number(value) or not 0 <= value < float("inf"):  # pyright: ignore[reportOperatorIssue]
+def check_not_negative(parameter: str, value: Any) -> float:
+    """Return a number. Raise a ValueError unless it is finite, and at least 0."""
+    if not is_number(value) or not 0 <= value < float("inf"):
         raise ValueError(f"`{parameter}` must be a finite number of at least 0. Received {value!r}.")
+    return float(value)
+
+
+def check_seconds(parameter: str, value: Any) -> float:
+    """Return a number. Raise a ValueError unless it is finite, and above 0."""
+    if not is_number(value) or not 0 < value < float("inf"):
+        raise ValueError(f"`{parameter}` must be a positive number of seconds. Received {short_repr(value)}.")
+    return value
 
 
 def is_finite(value: object) -> bool:
@@ -77,10 +89,11 @@ def is_finite(value: object) -> bool:
         return False
 
 
-def check_task_reward_weight(task_reward_weight: object) -> None:
-    """Raise a ValueError unless the weight of the environment's own reward is a finite number."""
-    if not is_finite(task_reward_weight):
-        raise ValueError(f"`task_reward_weight` must be a finite number. Received {short_repr(task_reward_weight)}.")
+def check_finite(parameter: str, value: Any) -> float:
+    """Return a number. Raise a ValueError unless it is finite."""
+    if not is_finite(value):
+        raise ValueError(f"`{parameter}` must be a finite number. Received {short_repr(value)}.")
+    return float(value)
 
 
 def weigh_task_rewards(weight: float, task_rewards: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -241,10 +254,7 @@ def short_repr(value: object) -> str:
 
 
 def truncate(text: str, max_length: int = 200) -> str:
-    """Keep the beginning of a text for a message, at most `max_length` characters, without a part of a word at its end.
-
-    A word is cut only if it takes more than half of that.
-    """
+    """Keep the beginning of a text, at most `max_length` characters; a word is cut only if it takes more than half."""
     if len(text) <= max_length:
         return text
     words = text[: max_length - 2].rpartition(" ")[0].rstrip()

@@ -87,10 +87,7 @@ class DatasetFolder:
             )
 
     def begin(self, settings: Mapping[str, Any], *, overwrite: bool) -> None:
-        """Write the settings of a new dataset, or clean up after an interruption; see `check`.
-
-        An incomplete dataset with the same settings is kept, whatever `overwrite` is.
-        """
+        """Write the settings of a new dataset, or clean up; an incomplete one of the same settings is always kept."""
         self.check(settings, overwrite=overwrite)
         make_folder(self.path)
         if self.settings() != _as_json(settings) or (overwrite and self.data.exists()):
@@ -142,10 +139,7 @@ class DatasetFolder:
         unfinished.replace(folder)
 
     def finish(self, env: gym.Env[Any, Any], spec: EnvSpec | None, metadata: Mapping[str, Any], seed: int) -> None:
-        """Make the Minari dataset and the table of labels of all episodes.
-
-        `env` has the spaces, Minari recovers an environment from `spec`, and `seed` is of the first episode.
-        """
+        """Make the Minari dataset, of the spaces of `env`, and the table of labels; `seed` is of the first episode."""
         from minari import __version__
         from minari.data_collector import EpisodeBuffer
         from minari.dataset.minari_storage import MinariStorage
@@ -210,7 +204,6 @@ def check_spaces(env: gym.Env[Any, Any]) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or folder, if there is one."""
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
@@ -219,6 +212,5 @@ def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(path: Path, write: Any) -> None:
-    """Write a file atomically, into a folder that is made."""
     path.parent.mkdir(exist_ok=True)
     atomic_write(path, write)

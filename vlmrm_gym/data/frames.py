@@ -138,10 +138,7 @@ class Pictures:
         return len(self.paths)
 
     def frames(self) -> Generator[TimedFrame]:
-        """Decode them, turned as their cameras say, without transparency.
-
-        An InputError if one is damaged, has too many pixels, or more than 8 bits per channel.
-        """
+        """Decode them, turned as cameras say, opaque. An InputError if one is damaged, too large, or above 8 bits."""
         for number, path in enumerate(self.paths):
             with open_file(path) as file:
                 frame = decode_picture(file, path)
@@ -215,6 +212,5 @@ def _natural(path: Path) -> tuple[list[str | int], str]:
 
 
 def _check_pixels(path: str | Path, width: int, height: int) -> None:
-    """Raise an InputError if a picture is too large to be decoded."""
     if width * height > MAX_PIXELS:
         raise InputError(f"{path} must have at most {MAX_PIXELS:,} pixels. Received {width} x {height}. Scale it.")

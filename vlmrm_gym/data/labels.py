@@ -28,13 +28,9 @@ _VALUES = {"": None, "0": False, "false": False, "1": True, "true": True}
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """The settings of a dataset.
+    """The settings of a complete dataset of `vlmrm-gym dataset`; an InputError if the folder is none.
 
-    Returns:
-        Among them `id`, `env_kwargs`, `policy`, `seed`, `columns` (the labels of the rewards) and `camera`.
-
-    Raises:
-        InputError: The folder is not that of a complete dataset of `vlmrm-gym dataset`.
+    Among them `id`, `env_kwargs`, `policy`, `seed`, `columns` (the labels of the rewards) and `camera`.
     """
     dataset = DatasetFolder(folder)
     if (settings := dataset.settings()) is None:
@@ -54,11 +50,7 @@ def check_environment(folder: Path, id: str, env_kwargs: Mapping[str, Any] | Non
 
 
 def read_dataset(folder: Path) -> list[Trajectory]:
-    """Read all episodes of a dataset.
-
-    Raises:
-        InputError: The folder is not that of a complete dataset of `vlmrm-gym dataset`, or is damaged.
-    """
+    """Read all episodes of a complete dataset of `vlmrm-gym dataset`; an InputError if it is none, or is damaged."""
     from minari.dataset.minari_storage import MinariStorage
 
     dataset, settings = DatasetFolder(folder), read_settings(folder)
@@ -142,19 +134,12 @@ def open_table(path: Path, columns: Sequence[str]) -> "csv.DictReader[str]":
 
 
 def read_video_labels(path: Path, sources: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
-    """Read which frames of videos are successes.
+    """Read which frames of videos are successes: for each video float64 (T,), 1, 0, or NaN where there is no label.
 
-    Args:
-        path: A CSV file with the columns `video`, a name in `sources` or its last part, with or without its suffix;
-            `success`, 0, 1, true or false; and `frame`, from 0. Without a frame a line is for all frames of a video.
-        sources: Videos by their names, each with a `count` of frames.
-
-    Returns:
-        float64 (T,) for each video: 1, 0, or NaN where there is no label.
-
-    Raises:
-        InputError: The file cannot be read, or a line is of no video or frame; or there are not both successes and
-            failures.
+    A CSV file has the columns `video`, a name in `sources` or its last part, with or without its suffix; `success`, 0,
+    1, true or false; and `frame`, from 0: without one a line is for all frames. `sources` are videos by their names,
+    each with a `count` of frames. An InputError if the file cannot be read, a line is of no video or frame, or there
+    are not both successes and failures.
     """
     labels = {name: np.full(one.count, np.nan) for name, one in sources.items()}
     meant = {alias: name for name in labels for alias in (Path(name).stem, Path(name).name, name)}
@@ -178,19 +163,12 @@ def read_video_labels(path: Path, sources: Mapping[str, Any]) -> dict[str, NDArr
 
 
 def read_labels(path: Path, rollouts: Sequence[Trajectory]) -> list[NDArray[np.bool_]]:
-    """Read whether each state of a dataset is a success.
+    """Read whether each state of a dataset's rollouts, in order, is a success: bool (T,) for each rollout.
 
-    Args:
-        path: A CSV file with the columns `episode`, `step` and `success` (0, 1, true or false), in any order, and a
-            line for every step of every episode. Step 0 is the state after the first action. Other columns are ignored.
-        rollouts: All episodes of the dataset, in order.
-
-    Returns:
-        bool (T,) for each rollout.
-
-    Raises:
-        InputError: The file cannot be read, lacks a column or the label of a step, or has a line for a step that does
-            not exist, two for the same step, or an unreadable value.
+    A CSV file has the columns `episode`, `step` and `success` (0, 1, true or false), in any order, and a line for every
+    step of every episode. Step 0 is the state after the first action. Other columns are ignored. An InputError if the
+    file cannot be read, lacks a column or the label of a step, or has a line for a step that does not exist, two for
+    the same step, or an unreadable value.
     """
     labels = {(i, step): "" for i, rollout in enumerate(rollouts) for step in range(len(rollout))}
     lines: dict[tuple[int, int], int] = {}

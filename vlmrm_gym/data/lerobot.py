@@ -96,10 +96,7 @@ class LeRobotDataset:
                     raise ValueError("it has more frames than rows")
 
     def write(self, folder: Path, rewards: NDArray[np.float32]) -> None:
-        """Write a copy with these rewards, float32 (number of frames,), as `REWARD`; videos are linked where they can.
-
-        The dataset's own rewards are kept as `TASK_REWARD`; NaN, if it has none.
-        """
+        """Write a copy with rewards, float32 (number of frames,), as `REWARD`; its own become `TASK_REWARD`, or NaN."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -137,7 +134,6 @@ class LeRobotDataset:
         atomic_write_text(meta / "stats.json", json.dumps(stats, indent=4))
 
     def _left_out(self, folder: str, names: list[str]) -> list[str]:
-        """Leave out the tables of frames, which are written anew."""
         return ["data"] if Path(folder) == self.folder else []
 
     def _paths(self, *parts: str) -> list[Path]:
@@ -149,7 +145,6 @@ class LeRobotDataset:
         return map(_open, self._paths("data"))
 
     def _column(self, name: str) -> NDArray[Any]:
-        """Read a column of numbers of all frames."""
         files = list(self._data())
         if sum(file.metadata.num_rows for file in files) > _MAX_ROWS:
             raise ValueError(f"it must have at most {_MAX_ROWS:,} frames")
@@ -214,7 +209,6 @@ def is_lerobot(folder: Path) -> bool:
 
 
 def _open(path: Path) -> Any:
-    """Open a table."""
     from pyarrow.parquet import ParquetFile
 
     check_file(path)
@@ -222,7 +216,6 @@ def _open(path: Path) -> Any:
 
 
 def _rows(file: Any, columns: list[str]) -> list[tuple[Any, ...]]:
-    """The rows of some columns of numbers of a table."""
     kinds = {name: str(file.schema_arrow.field(name).type) for name in columns}
     if file.metadata.num_rows > _MAX_ROWS or not set(kinds.values()) <= set(_NUMBERS):
         raise ValueError(f"meta/episodes must have numbers in at most {_MAX_ROWS:,} rows. Received {kinds}")

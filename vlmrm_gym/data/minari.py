@@ -31,7 +31,6 @@ class MinariFrames:
         self.data = data
         with reading(f"The dataset {data}", *_DAMAGE):
             self.count = check_data(data)
-            """Number of episodes."""
 
     def read(self, episode: int) -> NDArray[np.uint8]:
         """Read the frames of an episode, uint8 (T + 1, H, W, 3). An InputError if it has none."""
@@ -60,14 +59,10 @@ def read_task_rewards(data: Path, count: int) -> Iterator[NDArray[np.float64]]:
 
 
 def write_rewards(data: Path, out: Path, labels: Sequence[str], rewards: Sequence[NDArray[np.float32]]) -> None:
-    """Write a copy of a Minari dataset with other rewards.
+    """Write a copy of a Minari dataset with P other rewards, which have these labels in the metadata.
 
-    Args:
-        data: The folder of the dataset.
-        out: The folder to write.
-        labels: What the P rewards are, for the metadata.
-        rewards: Of each episode float32 (T + 1, P): of all its states, the initial one first. Its rewards become those
-            of the first column; its infos get all as `prompt_rewards`, and the earlier ones as `task_reward`.
+    `rewards` are of each episode float32 (T + 1, P): of all its states, the initial one first. Its rewards become those
+    of the first column; its infos get all as `prompt_rewards`, and the earlier ones as `task_reward`.
     """
     import h5py
 

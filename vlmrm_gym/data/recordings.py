@@ -31,17 +31,13 @@ class Frames:
     draw: Callable[[slice], NDArray[np.uint8]]
     """From successive frames, to RGB, uint8 (B, H, W, 3)."""
     note: str | None = None
+    fps: None = None
 
     def frames(self) -> Generator[TimedFrame]:
         """Draw them, some at a time."""
         for start in range(0, self.count, _CHUNK):
             part = slice(start, min(start + _CHUNK, self.count))
             yield from (TimedFrame(frame, None) for frame in self.draw(part))
-
-    @property
-    def fps(self) -> None:
-        """It is not known."""
-        return None
 
 
 Source = Video | Pictures | Frames
@@ -93,16 +89,14 @@ def of_array(frames: Any, name: str) -> Recording:
 def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
     """Find the recordings in a video, a folder of pictures, a Minari dataset, or a folder of any of these.
 
-    Returns:
-        The recordings, in the order of their names, and the names of what is in the folder and is none.
-
-    Raises:
-        InputError: There is none, or one cannot be read; the message names the file.
+    Returns the recordings, in the order of their names, and the names of what is in the folder and is none. An
+    InputError names a file that cannot be read; or there is no recording.
     """
     if not path.is_dir():
         return [Recording(str(path), open_frames(path))], []
     if (data := find_data(path)) is not None:
-        return read_minari(data), []
+        source = MinariFrames(data)
+        return [of_array(source.read(i), f"{data}, episode {i}") for i in range(source.count)], []
     found, skipped = [], []
     with reading(path):
         inside = sorted(path.iterdir())
@@ -128,9 +122,3 @@ def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
 def has_recordings(path: Path) -> bool:
     """Tell whether a path is a folder of recordings: it is a folder, and no folder of pictures."""
     return path.is_dir() and not any(map(is_picture, path.iterdir())) and any(path.iterdir())
-
-
-def read_minari(data: Path) -> list[Recording]:
-    """Read the frames of a Minari dataset; an InputError if it has none, or is damaged. See `MinariFrames`."""
-    source = MinariFrames(data)
-    return [of_array(source.read(number), f"{data}, episode {number}") for number in range(source.count)]

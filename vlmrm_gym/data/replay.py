@@ -239,11 +239,9 @@ class ReplayBuffer:
 
     @property
     def _columns(self) -> dict[str, torch.Tensor]:
-        """All columns as tensors, which share their memory."""
         return {name: torch.as_tensor(column) for name, column in self._late.columns.items()}
 
     def _allocate(self, space: gym.Space[Any]) -> torch.Tensor:
-        """Allocate storage for elements of a space."""
         assert space.dtype is not None
         assert space.shape is not None
         dtype = torch.float32 if space.dtype.kind == "f" else torch.as_tensor(np.empty(0, space.dtype)).dtype

@@ -23,19 +23,11 @@ Policy = Callable[[Any], Any]
 def play(
     env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, steps: int, source: str = ""
 ) -> Trajectory:
-    """Play one episode and capture its states.
+    """Play one episode of at most `steps` steps and capture its states.
 
-    Args:
-        env: An environment made with `render_mode="rgb_array"`, with its own reward.
-        view: The environment's view.
-        act: Chooses the actions.
-        seed: Seed of the reset.
-        steps: Maximum number of steps, at least 1. There are fewer if the environment ends the episode.
-        source: The name of what chooses the actions.
-
-    Raises:
-        InputError: The environment changed to a model or an appearance that its states cannot describe, its frames are
-            not uint8 (H, W, 3), or its own reward is not one number.
+    The environment was made with `render_mode="rgb_array"`, and has its own reward; `view` is its view. `act` chooses
+    the actions, and `source` is its name. An InputError if the environment changed to a model or an appearance that its
+    states cannot describe, its frames are not uint8 (H, W, 3), or its own reward is not one number.
     """
     observation, _ = env.reset(seed=seed)
     view.reset()

@@ -22,7 +22,6 @@ class Episode:
     scored: int = 0
     """How many of the steps have their rewards."""
     scored_return: float = 0.0
-    """The sum of these."""
     task_return: float = 0.0
     successes: float = 0.0
     """How many of the steps were successes; NaN where one did not say."""
@@ -201,7 +200,6 @@ class EpisodeStatistics(VectorWrapper):
 
 
 def _as_infos(name: str, episodes: Sequence[Episode | None]) -> dict[str, Any]:
-    """Arrays with what is known of some environments' episodes, and a mask."""
     rows = [(episode or Episode()).summary for episode in episodes]
     columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
     return {name: columns, f"_{name}": np.array([episode is not None for episode in episodes])}
@@ -256,17 +254,10 @@ def play_episodes(
     seed: int,
     autoreset_mode: AutoresetMode | str | None = None,
 ) -> Episodes:
-    """Play one episode in every environment.
+    """Play one episode in every environment, with a policy that maps observations of all environments to their actions.
 
-    Args:
-        envs: Without `overlap`, so that rewards are known when an episode ends, and with automatic resets.
-        policy: Maps observations of all environments to their actions.
-        seed: Of the first environment; the others' follow.
-        autoreset_mode: When an environment that has ended is reset: needed if the metadata of `envs` do not say.
-
-    Raises:
-        ValueError: The environments have `overlap`, or no automatic resets.
-        Exception: An environment or scoring raised it.
+    The environments are without `overlap`, so that rewards are known when an episode ends, and reset themselves, as
+    `autoreset_mode` says where their metadata do not; else a ValueError. `seed` is of the first; the others' follow.
     """
     if find_autoreset_mode("envs", envs, autoreset_mode) == AutoresetMode.DISABLED:
         raise ValueError("`envs` must reset themselves: episodes end at different steps. Received disabled autoreset.")

@@ -259,10 +259,8 @@ class TransitionStore:
 def head_of_states(head: Head, fingerprint: str) -> tuple[Head, int | None]:
     """Return a head that makes rewards of the features of single states, and its version, if it has one.
 
-    Raises:
-        RuntimeError: It is a `CurrentHead` without a first version.
-        TypeError: It is none, or looks at sequences.
-        ValueError: It is of other features.
+    A RuntimeError for a `CurrentHead` without a first version; a TypeError for what is no head, or looks at sequences;
+    a ValueError for a head of other features.
     """
     check_head(head, fingerprint)
     version = None

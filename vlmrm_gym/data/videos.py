@@ -33,15 +33,15 @@ WINDOW = 300
 """The most rewards that the curves of `draw_rewards` show, up to the current one."""
 _CHUNK = 32
 """Frames that are drawn from states at once."""
-Strips = Iterable[tuple[NDArray[np.uint8], NDArray[np.uint8]]]
+Frame = NDArray[np.uint8]
+"""RGB, uint8 (H, W, 3)."""
+Floats = NDArray[np.floating[Any]]
+Strips = Iterator[tuple[Frame, Frame]]
 """Frames, uint8 (H, W, 3), and what is below each, uint8 (S, W, 3). All have the sizes of the first."""
 
 
 class Layout(NamedTuple):
-    """Says which part of a video is strip; a comment in the video's metadata.
-
-    For example `{"vlmrm_gym": {"video_size": [600, 472], "frame_size": [600, 400]}}`.
-    """
+    """Says which part of a video is strip: what a comment in the video's metadata has, as `comment` writes it."""
 
     video_size: tuple[int, int]
     """Width and height of the video, in pixels."""
@@ -124,12 +124,7 @@ def record_video(
 
 
 def save_video(
-    path: str | Path,
-    frames: Sequence[NDArray[np.uint8]],
-    rewards: Sequence[float],
-    *,
-    title: str = "",
-    fps: int = 30,
+    path: str | Path, frames: Sequence[Frame], rewards: Sequence[float], *, title: str = "", fps: int = 30
 ) -> None:
     """Write an episode as a video: each frame, and below it a plot of the rewards so far.
 
@@ -157,15 +152,13 @@ def save_video(
     write_video(path, fps, strips)
 
 
-def draw_rewards(
-    scored: Iterable[tuple[NDArray[np.uint8], NDArray[np.floating[Any]]]], labels: Sequence[str], count: int
-) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
+def draw_rewards(scored: Iterable[tuple[Frame, Floats]], labels: Sequence[str], count: int) -> Strips:
     """Draw `count` frames above the curves of their C rewards, as they come: for `write_video`.
 
     The first frame sets the size; others are scaled to it and padded. The curves show the last rewards, `WINDOW` at
     most, scaled to the range of all so far.
     """
-    window, low, high, size = deque[NDArray[np.floating[Any]]](maxlen=min(count, WINDOW)), np.inf, -np.inf, None
+    window, low, high, size = deque[Floats](maxlen=min(count, WINDOW)), np.inf, -np.inf, None
     for frame, rewards in scored:
         size = size or drawn_size(*frame.shape[:2])
         window.append(rewards)
@@ -186,9 +179,7 @@ def save_numbered_video(view: StateView, states: States, episode: int, fps: floa
     write_video(path, fps, draw(), quality=8)
 
 
-def draw_curves(
-    width: int, rewards: NDArray[np.floating[Any]], low: float, high: float, steps: int, titles: Sequence[str]
-) -> NDArray[np.uint8]:
+def draw_curves(width: int, rewards: Floats, low: float, high: float, steps: int, titles: Sequence[str]) -> Frame:
     """Draw rewards so far, (T, C), as curves of different colours below a line of text for each.
 
     `low` is the reward at the bottom, `high` that at the top; `steps` rewards fill the width. The picture is uint8
@@ -214,7 +205,7 @@ def draw_curves(
     return np.asarray(image)
 
 
-def draw_text(width: int, text: str) -> NDArray[np.uint8]:
+def draw_text(width: int, text: str) -> Frame:
     """Draw a line of text, uint8 (STRIP, width, 3)."""
     from PIL import Image, ImageDraw
 
@@ -229,50 +220,47 @@ def drawn_size(height: int, width: int) -> tuple[int, int]:
     return max(MIN_WIDTH, round(width * scale / 2) * 2), max(2, round(height * scale / 2) * 2)
 
 
-def fit_frame(frame: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+def fit_frame(frame: Frame, size: tuple[int, int]) -> Frame:
     """Scale and pad a frame, uint8 (H, W, 3), to a width and height."""
     from PIL import Image, ImageOps
 
     return np.asarray(ImageOps.pad(Image.fromarray(frame), size))
 
 
-def plot_several(path: Path, labels: Sequence[str], rewards: Sequence[NDArray[np.floating[Any]]]) -> None:
+def plot_several(path: Path, labels: Sequence[str], rewards: Sequence[Floats]) -> None:
     """Draw the rewards of several videos, (T, C) each, into a PNG file: a colour for each column, a line for each."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 4.8), layout="constrained")
-    axis = figure.subplots()
+    figure, axis = _begin_plot("time in the video")
     lines: dict[int, Any] = {}
     for number in range(len(labels)):
         for one in rewards:
             places = np.linspace(0, 1, len(one)) if len(one) > 1 else [1.0]
             (lines[number],) = axis.plot(places, one[:, number], color=f"C{number}", linewidth=0.8, alpha=0.7)
-    _finish_plot(figure, axis, list(lines.values()), labels, "time in the video")
-    figure.savefig(path, dpi=120)
+    _finish_plot(path, figure, list(lines.values()), labels)
 
 
 def plot_rewards(
-    path: Path | IO[bytes], labels: Sequence[str], rewards: NDArray[np.floating[Any]], seconds: Sequence[float] | None
+    path: Path | IO[bytes], labels: Sequence[str], rewards: Floats, seconds: Sequence[float] | None
 ) -> None:
     """Draw rewards (T, C) into a PNG file, a line for each column, over T times or over frame numbers."""
+    figure, axis = _begin_plot("frame" if seconds is None else "seconds")
+    times = range(len(rewards)) if seconds is None else seconds
+    lines = axis.plot(times, rewards, marker="." if len(rewards) < 100 else "", linewidth=1.2)
+    _finish_plot(path, figure, lines, labels)
+
+
+def _begin_plot(xlabel: str) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 4.8), layout="constrained")
     axis = figure.subplots()
-    times = range(len(rewards)) if seconds is None else seconds
-    lines = axis.plot(times, rewards, marker="." if len(rewards) < 100 else "", linewidth=1.2)
-    _finish_plot(figure, axis, lines, labels, "frame" if seconds is None else "seconds")
-    figure.savefig(path, dpi=120)
-
-
-def _finish_plot(figure: Any, axis: Any, lines: Sequence[Any], labels: Sequence[str], xlabel: str) -> None:
-    """Name the axes and the lines."""
     axis.set(xlabel=xlabel, ylabel="reward")
     axis.margins(x=0.01)
     axis.grid(alpha=0.3)
-    # A legend leaves out labels that begin with an underscore.
-    legend = figure.legend(
-        lines, [f'"{printable(label)}"' for label in labels], loc="outside lower left", frameon=False
-    )
-    for text in legend.get_texts():
+    return figure, axis
+
+
+def _finish_plot(path: Path | IO[bytes], figure: Any, lines: Sequence[Any], labels: Sequence[str]) -> None:
+    names = [f'"{printable(label)}"' for label in labels]  # a legend leaves out those that begin with an underscore
+    for text in figure.legend(lines, names, loc="outside lower left", frameon=False).get_texts():
         text.set_parse_math(False)
+    figure.savefig(path, dpi=120)

@@ -252,7 +252,6 @@ def make_base_vector_env(
 
 
 def _get_task(id: str) -> Task:
-    """The record of an ID that Gymnasium knows."""
     task = find_task(id)
     if task is None:
         raise ValueError(

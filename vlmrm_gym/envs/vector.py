@@ -1,5 +1,7 @@
 """Vector environments scored at the end of episodes, or at every step."""
 
+import sys
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,16 +11,23 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.steps import VectorSteps
-from vlmrm_gym._util.validation import SCORED_KEY, check_autoreset_mode, check_unscored, weigh_task_rewards
-from vlmrm_gym.envs.outer import check_outer_wrappers
+from vlmrm_gym._util.validation import (
+    REWARD_WRAPPERS,
+    SCORED_KEY,
+    check_autoreset_mode,
+    check_unscored,
+    weigh_task_rewards,
+)
 from vlmrm_gym.infos import FIRST_STATE_KEY, SCENE_UPDATE_KEY, read_success
 from vlmrm_gym.rewards.clip import Prompt
+from vlmrm_gym.rewards.combined_model import is_missing
 from vlmrm_gym.rewards.current_head import CurrentHead
-from vlmrm_gym.rewards.heads import CombineViews, is_missing
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.sum import short_reward
@@ -88,11 +97,7 @@ class VLMRewardVectorEnv(VectorWrapper):
             check_unscored(self.env)
             specification = options.reward.with_model(default_model(self.env))
             self._steps = VectorSteps("env", self.env, mode, SCENE_UPDATE_KEY)
-            self.metadata = {
-                **self.env.metadata,
-                "autoreset_mode": self._steps.mode,
-                SCORED_KEY: "VLMRewardVectorEnv",
-            }
+            self.metadata = {**self.env.metadata, "autoreset_mode": self._steps.mode, SCORED_KEY: "VLMRewardVectorEnv"}
             self.reward, self.episode_log = specification, options.episode_log
             """What the environments are scored by, and what remembers their episodes, if anything does."""
             self.views = f"camera={options.camera!r}, quality={options.quality!r}"
@@ -176,7 +181,7 @@ class VLMRewardVectorEnv(VectorWrapper):
         """
         self._begin_call(self._delivery.is_interrupted or self._needs_reset)
         if not self._knows_wrappers:
-            check_outer_wrappers(self)
+            _check_outer_wrappers(self)
             self._knows_wrappers = True
         self._needs_reset = True
         self._capture.begin_step()
@@ -277,3 +282,29 @@ class VLMRewardVectorEnv(VectorWrapper):
         if must_reset:
             raise RuntimeError("An exception has left an earlier call. Call `reset`, for all environments.")
         self._delivery.raise_failure()
+
+
+def _check_outer_wrappers(envs: VectorEnv[Any, Any, Any]) -> None:
+    """Look at the wrappers through which `envs.step` is called: Gymnasium tells a wrapper nothing of those around it.
+
+    A ValueError if one changes rewards, which are NaN until an episode has been scored; a UserWarning if one sums them
+    up.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        outer = frame.f_locals.get("self") if frame.f_code.co_name == "step" else None
+        if isinstance(outer, VectorWrapper) and outer is not envs and outer.unwrapped is envs.unwrapped:
+            name = type(outer).__name__
+            if isinstance(outer, REWARD_WRAPPERS):
+                raise ValueError(
+                    f"`env` must not be wrapped in {name}: rewards are NaN until an episode is scored, and arrive "
+                    'in infos["vlm_rewards"]. Change those, or pass scoring="step".'
+                )
+            if isinstance(outer, RecordEpisodeStatistics):
+                warnings.warn(
+                    f"{name} sums up rewards before they arrive: its returns are NaN. In its place use "
+                    'vlmrm_gym.data.statistics.EpisodeStatistics, whose infos["scored_episode"] has them; or pass '
+                    'scoring="step". Inside, around the environments themselves, it sums up their own rewards.',
+                    stacklevel=4,
+                )
+        frame = frame.f_back

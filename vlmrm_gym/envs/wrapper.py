@@ -19,7 +19,8 @@ from vlmrm_gym._util.validation import (
 )
 from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.rewards.combination import Combination
-from vlmrm_gym.rewards.heads import CombineViews, is_missing
+from vlmrm_gym.rewards.combined_model import is_missing
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.own import OwnReward
 from vlmrm_gym.rewards.saved import PICTURES
@@ -69,12 +70,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         RuntimeError: The weights cannot be downloaded.
     """
 
-    def __init__(
-        self,
-        env: gym.Env[ObsType, ActType],
-        prompt: Prompt | None = None,
-        **keywords: Any,
-    ) -> None:
+    def __init__(self, env: gym.Env[ObsType, ActType], prompt: Prompt | None = None, **keywords: Any) -> None:
         from vlmrm_gym.rewards.devices import resolve_device  # deferred: importing the package loads no torch
 
         check_env(env)

@@ -58,9 +58,7 @@ class StoredPair(NamedTuple):
     """A pair in the file: its key, and where its segments were cut from."""
 
     pair: str
-    """Its key."""
     views: str
-    """See `Pair`."""
     first: Place
     second: Place
 

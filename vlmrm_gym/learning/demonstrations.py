@@ -1,13 +1,14 @@
 """Fits a network to videos: how far apart in time two frames are (TimeRewarder, arXiv 2509.26627)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
-from vlmrm_gym._util.validation import check_fraction, check_not_negative, check_positive_integer
+from vlmrm_gym._util.validation import check_fraction, check_not_negative
+from vlmrm_gym.rewards.clip import check_count, checked
 from vlmrm_gym.rewards.distance import BINS, DistanceNetwork
 from vlmrm_gym.rewards.frame_cnn import SIZE
 
@@ -27,25 +28,21 @@ _COLOUR = 0.15
 class VideoFitOptions:
     """Options of fitting a network to videos."""
 
-    steps: int = 2_000
+    steps: int = field(default=2_000, metadata={"check": check_count})
     """Gradient steps, at most."""
-    learning_rate: float = 1e-3
+    learning_rate: float = field(default=1e-3, metadata={"check": check_not_negative})
     """Learning rate of AdamW."""
-    weight_decay: float = 1e-2
+    weight_decay: float = field(default=1e-2, metadata={"check": check_not_negative})
     """Weight decay of AdamW."""
-    held_out: float = 0.2
+    held_out: float = field(default=0.2, metadata={"check": check_fraction})
     """Fraction of the videos that are not fitted, at least one where there are two: they say when to stop."""
-    every: int = 100
+    every: int = field(default=100, metadata={"check": check_count})
     """Steps from one look at the held-out videos to the next."""
-    patience: int = 10
+    patience: int = field(default=10, metadata={"check": check_count})
     """Looks without a better one, after which fitting stops."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "every", "patience"):
-            check_positive_integer(name, getattr(self, name))
-        for name in ("learning_rate", "weight_decay"):
-            check_not_negative(name, getattr(self, name))
-        check_fraction("held_out", self.held_out)
+        checked(self)
 
 
 class Footage(NamedTuple):

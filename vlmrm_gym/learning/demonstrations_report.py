@@ -86,16 +86,10 @@ def measure(
     videos: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
     random: Sequence[torch.Tensor] = (),
 ) -> tuple[VideoMeasures, list[Curve]]:
-    """Measure a network on videos.
+    """Measure a network that has been fitted: the figures, and the curves that they are made of.
 
-    Args:
-        network: It has been fitted.
-        of: "held out" or "fitted": which videos these are.
-        videos: By name: features of a video's frames, float32 (T, D), and their places in time, (T,).
-        random: Features of episodes of random behaviour, float32 (T, D) each.
-
-    Returns:
-        The figures, and the curves that they are made of.
+    `of` says which videos these are, "held out" or "fitted". `videos` are features of a video's frames, float32 (T, D),
+    and their places in time, (T,), by name; `random` features of episodes of random behaviour, float32 (T, D) each.
     """
     curves = []
     for name, (features, places) in videos.items():

@@ -84,7 +84,7 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         if self.stages not in (1, 2):
             raise ValueError(f"`stages` must be 1 or 2. Received {self.stages!r}.")
         check_positive_integer("num_frames", self.num_frames)
-        object.__setattr__(self, "size", check_size(self.size))
+        object.__setattr__(self, "size", check_size("size", self.size))
         if self.price is not None:
             price = tuple(self.price) if isinstance(self.price, Sequence) else ()
             if len(price) != 2 or not all(map(is_number, price)):
@@ -128,7 +128,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         return lambda question: self._ask(pair.prompt, images, question)
 
     def _ask(self, prompt: str, images: Sequence[np.ndarray], question: Question) -> Answer:
-        """Ask about a pair in both orders."""
         orders, files = list[float](), [encode(image) for image in images]
         for order in (files, files[::-1]):
             prefers_second = self._ask_in_order(prompt, order, question)

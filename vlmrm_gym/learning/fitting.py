@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
-from vlmrm_gym._util.validation import check_fraction, check_not_negative, check_positive_integer
+from vlmrm_gym._util.validation import check_fraction, check_not_negative
 from vlmrm_gym.learning.answers import Record
 from vlmrm_gym.learning.pairs import Pair, agreement, grade_differences
+from vlmrm_gym.rewards.clip import check_count, checked
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.preference_model import PreferenceHead
 from vlmrm_gym.states.states import States
@@ -26,28 +27,24 @@ _SEGMENTS = 128
 class FitOptions:
     """Options of fitting a head to comparisons."""
 
-    epochs: int = 50
+    epochs: int = field(default=50, metadata={"check": check_count})
     """Passes over the answers."""
-    batch_size: int = 64
+    batch_size: int = field(default=64, metadata={"check": check_count})
     """Answers of a gradient step."""
-    learning_rate: float = 1e-3
+    learning_rate: float = field(default=1e-3, metadata={"check": check_not_negative})
     """Learning rate of Adam."""
-    l2: float = 40.0
+    l2: float = field(default=40.0, metadata={"check": check_not_negative})
     """L2 regularisation: half of this times the sum of all squared weights of a network is added to the sum of its
     losses over all answers. So it counts for less, the more answers there are."""
-    held_out: float = 0.2
+    held_out: float = field(default=0.2, metadata={"check": check_fraction})
     """Fraction of the answers that are not fitted: they decide whether a new head replaces the old one."""
-    newest_held_out: int = 100
+    newest_held_out: int = field(default=100, metadata={"check": check_count})
     """How many of these decide: the newest, since the states that agents visit change."""
-    min_answers: int = 10
+    min_answers: int = field(default=10, metadata={"check": check_count})
     """The least number of answers that a head is fitted to."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "newest_held_out", "min_answers"):
-            check_positive_integer(name, getattr(self, name))
-        for name in ("learning_rate", "l2"):
-            check_not_negative(name, getattr(self, name))
-        check_fraction("held_out", self.held_out)
+        checked(self)
         if self.held_out in (0, 1):
             raise ValueError(f"`held_out` must be between 0 and 1. Received {self.held_out!r}.")
 
@@ -81,10 +78,7 @@ class Comparisons:
 
 
 def preference_logits(rewards: torch.Tensor) -> torch.Tensor:
-    """Compute the log-odds that the second segment is closer to the goal (Bradley-Terry), of rewards (..., 2, T).
-
-    The rewards of a segment's states add up (Christiano et al. 2017, equation 1).
-    """
+    """Log-odds that the second segment is closer, of rewards (..., 2, T), which add up (Christiano et al. 2017)."""
     first, second = rewards.sum(-1).unbind(-1)
     return second - first
 
@@ -193,10 +187,7 @@ def find_obstacle(comparisons: Comparisons, options: FitOptions) -> str | None:
 
 
 def judge(new: PreferenceHead, old: PreferenceHead | None, comparisons: Comparisons, options: FitOptions) -> Verdict:
-    """Compare two heads on the newest held-out answers.
-
-    The new one replaces the old one if its cross-entropy is no higher; without an old one, no higher than chance's.
-    """
+    """Compare heads by cross-entropy on the newest held-out answers: no higher than the old one's, or chance's."""
     held_out = comparisons.held_out & (comparisons.confidences > 0)
     deciding = comparisons[np.flatnonzero(held_out)[-options.newest_held_out :]]
     (loss, accuracy), (before, _) = cross_entropy(new, deciding), cross_entropy(old, deciding)

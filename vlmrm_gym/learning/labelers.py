@@ -53,10 +53,7 @@ class Labeler(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelerSpec:
-    """Base class of labelers that files can hold: frozen dataclasses.
-
-    Connections and models that a labeler opens are neither copied nor pickled with it.
-    """
+    """Base class of labelers that files can hold: frozen dataclasses. What they open is neither copied nor pickled."""
 
     kind: ClassVar[str]
 
@@ -151,7 +148,7 @@ class HumanLabeler(LabelerSpec):
         check_integer("port", self.port, minimum=0, maximum=65_535)
         if not is_number(self.fps) or not 0 < self.fps <= 100:
             raise ValueError(f"`fps` must be above 0 and at most 100. Received {self.fps!r}.")
-        object.__setattr__(self, "size", check_size(self.size))
+        object.__setattr__(self, "size", check_size("size", self.size))
 
     @property
     def address(self) -> str:

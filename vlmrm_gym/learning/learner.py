@@ -207,7 +207,6 @@ class PreferenceLearner:
         return pairs, features[sides], features.reshape(-1, *features.shape[2:])
 
     def _add(self, features: NDArray[np.float32], answers: Sequence[Answer | None]) -> None:
-        """Add answered pairs to the comparisons, and hold out a part of them."""
         held_out = self._rng.random(len(answers)) < self.fit_options.held_out
         answered = {i: answer for i, answer in enumerate(answers) if answer is not None}
         new = Comparisons(

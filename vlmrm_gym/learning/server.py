@@ -33,8 +33,6 @@ NO_STORE = {"Cache-Control": "no-store"}
 
 
 class _Item:
-    """A pair on the page."""
-
     def __init__(self, pair: Pair, number: int) -> None:
         self.pair, self.number, self.id = pair, number, secrets.token_hex(8)
         self.tab, self.answered_by, self.since = "", "", 0.0

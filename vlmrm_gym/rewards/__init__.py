@@ -47,10 +47,7 @@ __all__ = [
     "to_mapping",
 ]
 
-_LAZY = {
-    "CLIPReward": "vlmrm_gym.rewards.clip_model",
-    "PreferenceHead": "vlmrm_gym.rewards.preference_model",
-}
+_LAZY = {"CLIPReward": "vlmrm_gym.rewards.clip_model", "PreferenceHead": "vlmrm_gym.rewards.preference_model"}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ import importlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Literal, Self, TypedDict, get_args
 
 import numpy as np
@@ -75,11 +76,6 @@ def check_prompt(name: str, value: Any) -> str:
     return value
 
 
-def _fraction(name: str, value: Any) -> float:
-    check_fraction(name, value)
-    return float(value)
-
-
 def of_type(kind: type[Any], words: str) -> Check:
     """The check of a field that is of a type; `words` say which."""
 
@@ -93,22 +89,12 @@ def of_type(kind: type[Any], words: str) -> Check:
 
 def one_of(choices: Any) -> Check:
     """The check of a field that has one of the values of a Literal."""
-
-    def check(name: str, value: Any) -> Any:
-        check_choice(name, value, get_args(choices))
-        return value
-
-    return check
+    return partial(check_choice, choices=get_args(choices))
 
 
 def integer(minimum: int, maximum: int) -> Check:
     """The check of a field that is an integer from `minimum` to `maximum`."""
-
-    def check(name: str, value: Any) -> int:
-        check_integer(name, value, minimum=minimum, maximum=maximum)
-        return int(value)
-
-    return check
+    return partial(check_integer, minimum=minimum, maximum=maximum)
 
 
 check_count = integer(1, 10**9)
@@ -172,7 +158,7 @@ class PromptFields:
     0."""
     baseline_images: Images | None = field(default=None, metadata={"check": optional(as_pictures)})
     """Pictures of the scene without the goal, in place of a baseline or beside it."""
-    alpha: float = field(default=0.0, metadata={"check": _fraction})
+    alpha: float = field(default=0.0, metadata={"check": check_fraction})
     """Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1."""
 
 

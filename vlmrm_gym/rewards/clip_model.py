@@ -136,7 +136,7 @@ class CLIPReward(FrameEncoder):
             rule = f"`{parameter}` is not for a model that was learned from videos, and knows no texts"
             raise ValueError(f"{rule}. Received {short_repr(prompt)}. Pass pictures, or another model.")
         for text in texts:
-            tokens, limit = self.model.count_tokens(text), self.model.context_length
+            tokens, limit = self.model.count_tokens(text), self.model.tokenizer.context_length
             if tokens > limit:
                 raise ValueError(
                     f"`{parameter}` must have at most {limit} tokens for {self.model.name!r}. "

@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self
 
 from vlmrm_gym._util.validation import short_repr
+from vlmrm_gym.rewards.clip import checked
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.own import ImportedReward, OwnReward
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -17,25 +18,27 @@ if TYPE_CHECKING:
     import torch
 
 
-class Scores(ABC):
-    """Makes a score of each state, of the scores of the rewards that it is made of: a node of an expression.
+PartScored = Sequence["torch.Tensor"]
+"""Scores of each part, float32 (T,)."""
+Reported = dict[str, "torch.Tensor"]
+NodeScored = tuple["torch.Tensor", Any]
+"""The scores of a node, float32 (T,), and its carry."""
 
-    Scores are float32 (T,), of T successive states of an episode, in the order of the expression's rewards.
-    """
+
+class Scores(ABC):
+    """A node of an expression: makes a score of each state, float32 (T,), of the scores of the expression's rewards."""
 
     looks_back: bool = False
     """Whether a score depends on the states before: then states come in order, with a carry."""
     sees_first: bool = False
     """Whether the score of the state before the first action counts."""
 
-    def begin(self, scores: "Sequence[torch.Tensor]") -> "tuple[torch.Tensor, Any]":
+    def begin(self, scores: PartScored) -> NodeScored:
         """Begin an episode in a state with these scores, float32 (1,) each. Returns its score, and the carry."""
         return self.advance(scores, None, {})[0], None
 
     @abstractmethod
-    def advance(
-        self, scores: "Sequence[torch.Tensor]", carry: Any, reports: "dict[str, torch.Tensor]"
-    ) -> "tuple[torch.Tensor, Any]":
+    def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
         """Score the next T states; what is to be reported of them is put into `reports`, see `Reports`.
 
         The carry is what the call before, or `begin`, returned; None where the episode begins. It is not changed later.
@@ -48,7 +51,7 @@ class PartScores(Scores):
 
     number: int
 
-    def advance(self, scores: "Sequence[torch.Tensor]", carry: Any, reports: Any) -> "tuple[torch.Tensor, Any]":
+    def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
         """See `Scores`."""
         return scores[self.number], None
 
@@ -97,21 +100,9 @@ class Combination(RewardSpec):
         texts = [item for part in self.parts for item in part.files.items()]
         return {f"{number}_{name}" if number else name: text for number, (name, text) in enumerate(texts)}
 
-    def with_model(self, model: str) -> Self:
-        """See `RewardSpec`."""
-        return self._each(lambda part: part.with_model(model))
-
-    def with_goal_images(self, draw: Callable[[], Any]) -> Self:
-        """See `RewardSpec`."""
-        return self._each(lambda part: part.with_goal_images(draw))
-
     def with_pinned(self) -> Self:
         """See `RewardSpec`."""
         return self._each(lambda part: part.with_pinned())
-
-    def stateless(self) -> RewardSpec:
-        """See `RewardSpec`."""
-        return self._each(lambda part: part.stateless())
 
     def build(self, device: str = "auto") -> RewardModel:
         """Load the models of all parts. Raises what their `build` raises."""
@@ -123,11 +114,11 @@ class Combination(RewardSpec):
 class OfOne(Combination):
     """Base class of rewards that are made of one other, which they look at over time."""
 
-    reward: Any = field(kw_only=False)
+    reward: Any = field(kw_only=False, metadata={"check": lambda name, reward: as_part(name, reward)})
     """The score that it looks at: a specification, a callable or "package.module:attribute"."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reward", as_part("reward", self.reward))
+        checked(self)
 
     @property
     def parts(self) -> tuple[RewardSpec, ...]:
@@ -144,10 +135,7 @@ class OfOne(Combination):
 
 
 def as_part(name: str, reward: Any) -> RewardSpec:
-    """Return a reward as a part of another: a specification, a callable, a class or "package.module:attribute".
-
-    Raises a TypeError for anything else, and a ValueError for the environment's own reward, which is no part.
-    """
+    """Return a reward as a part of another. A TypeError for what is none, a ValueError for the environment's own."""
     if isinstance(reward, str):
         return ImportedReward(path=reward)
     part = reward if isinstance(reward, RewardSpec) else OwnReward(reward)

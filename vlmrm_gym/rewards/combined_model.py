@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
 from vlmrm_gym.rewards.combination import Combination, PartScores, Scores, find_rewards, name_of, unique_names
-from vlmrm_gym.rewards.heads import CombineViews, ReportingHead, Reports, SequenceHead, make_head
+from vlmrm_gym.rewards.heads import CombineViews, Reports, SequenceHead, make_head
 from vlmrm_gym.rewards.model import Features, RewardModel, only_feature
 from vlmrm_gym.rewards.own import as_model
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -25,14 +25,18 @@ class Member:
     head: Any
     """The head of the model, or later that of states; None: it is yet to be learned."""
     multi_view: bool
+    """Whether the head sees all views at once."""
     fingerprint: str
+
+    @classmethod
+    def of(cls, model: RewardModel, name: str = "", encoder: int = 0) -> "Member":
+        """Describe the reward of a model."""
+        multi_view = model.multi_view or model.encodes != "view"
+        return cls(name=name, encoder=encoder, head=model.head, multi_view=multi_view, fingerprint=model.fingerprint)
 
 
 class CombinedModel(RewardModel):
-    """The models of the rewards that a `Combination` is made of.
-
-    Models with equal encoders share one. `head` is that of one view; `expression` is for any number of them.
-    """
+    """The models of a combination's rewards, one for equal encoders. `head` is of one view, `expression` of any."""
 
     def __init__(self, spec: Combination, device: str = "auto") -> None:
         rewards: list[RewardSpec] = []
@@ -52,16 +56,7 @@ class CombinedModel(RewardModel):
             if key not in keys:
                 keys.append(key)
                 self.encoders.append(model)
-            multi_view = model.multi_view or model.encodes != "view"
-            members.append(
-                Member(
-                    name=name,
-                    encoder=keys.index(key),
-                    head=model.head,
-                    multi_view=multi_view,
-                    fingerprint=model.fingerprint,
-                )
-            )
+            members.append(Member.of(model, name, keys.index(key)))
         self.expression = Expression(_make_node(spec, rewards), members)
         """From features to rewards, not bound to a number of views."""
         self.batch_size = min(model.batch_size for model in self.encoders)
@@ -114,7 +109,6 @@ def _are_equal(first: RewardSpec, second: RewardSpec) -> bool:
 
 
 def _make_node(spec: RewardSpec, rewards: Sequence[RewardSpec]) -> Scores:
-    """Make the node of a reward, over the scores of these."""
     if not isinstance(spec, Combination):
         return PartScores(_find(rewards, spec) or 0)
     names = unique_names([name_of(part) for part in spec.parts])
@@ -123,10 +117,15 @@ def _make_node(spec: RewardSpec, rewards: Sequence[RewardSpec]) -> Scores:
 
 @dataclass(frozen=True)
 class Expression:
-    """Rewards by a tree of nodes over the heads of several models; `bind` makes the head."""
+    """Rewards by a tree of nodes over the heads of models; `bind` makes the head."""
 
     root: Scores
     members: Sequence[Member]
+
+    @classmethod
+    def of(cls, model: RewardModel) -> "Expression":
+        """Make the expression of one reward alone."""
+        return cls(PartScores(0), [Member.of(model)])
 
     def on_cpu(self, head_on_cpu: Any) -> "Expression":
         """Make the same with heads on the CPU."""
@@ -137,15 +136,12 @@ class Expression:
         """Whether the reward of a state depends on the states before it."""
         return self.root.looks_back or any(isinstance(one.head, SequenceHead) for one in self.members)
 
-    def bind(self, shapes: Sequence[tuple[int, int | None]], combine: CombineViews | None) -> "CombinedHead":
-        """Make the head of states.
+    def bind(self, shapes: Sequence[tuple[int, int | None]], combine: CombineViews | None) -> Any:
+        """Make the head of states, None if there is none yet.
 
-        Args:
-            shapes: (V, D) of each encoder's features. If there are several encoders, features are (B, 1, sum of V * D).
-            combine: How the rewards of views make one, for heads that score each view; None: by "min".
+        `shapes` are (V, D) of each encoder's features; those of several encoders are (B, 1, sum of V * D). For heads
+        that score each view, `combine` makes one reward of those of views; None: by "min".
         """
-        if combine is not None and all(one.multi_view for one in self.members):
-            raise ValueError("`combine_views` is not for rewards that all see all views at once. Leave it out.")
         if len(shapes) > 1 and (unknown := [i for i, (_, size) in enumerate(shapes) if size is None]):
             name = next(one.name for one in self.members if one.encoder == unknown[0])
             raise ValueError(f"`feature_size` of the reward `{name}` must be set: it is combined with other models.")
@@ -158,22 +154,25 @@ class Expression:
             )
             for one in self.members
         ]
+        if isinstance(self.root, PartScores):
+            return members[self.root.number].head
         return (CombinedSequenceHead if self.looks_back else CombinedHead)(self.root, members, shapes)
 
 
-class CombinedHead(ReportingHead):
-    """The head of an expression, for states with views."""
+class CombinedHead:
+    """The head of an expression, for states with views. One that is also a `SequenceHead` needs the carry."""
 
     def __init__(self, root: Scores, members: Sequence[Member], shapes: Sequence[tuple[int, int | None]]) -> None:
         self._root, self._members, self._shapes = root, members, shapes
         self._learned = next((number for number, one in enumerate(members) if one.head is None), None)
         """The number of the member whose head is yet to be learned."""
         self.learns = self._learned is not None
+        """Whether a part of it is yet to be learned: then `filled` makes the head."""
         self.fingerprint = "" if self._learned is None else members[self._learned].fingerprint
         """Of the features of the part that is learned."""
 
     def filled(self, head: Any) -> "CombinedHead":
-        """See `ReportingHead`."""
+        """Make the head with this one as the part that is learned."""
         assert self._learned is not None
         members = list(self._members)
         members[self._learned] = replace(members[self._learned], head=make_head(head, None, "", multi_view=True))
@@ -181,7 +180,7 @@ class CombinedHead(ReportingHead):
         return kind(self._root, members, self._shapes)
 
     def learned_features(self, features: Features) -> Features:
-        """See `ReportingHead`."""
+        """Of the features of states, float32 (..., V, D), those of the part that is learned."""
         assert self._learned is not None
         return self._select(features, self._members[self._learned].encoder)
 
@@ -199,7 +198,7 @@ class CombinedHead(ReportingHead):
         return self.pay(features, None)[0]
 
     def pay(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any, Reports]":
-        """See `ReportingHead`."""
+        """Score the next T states of an episode by features (T, V, D): float32 (T,); carry; reports, of tensors."""
         carries, before = ([None] * len(self._members), None) if carry is None else carry
         scores, after = zip(
             *(self._score(one, features, last) for one, last in zip(self._members, carries, strict=True)), strict=True
@@ -247,3 +246,8 @@ class CombinedSequenceHead(CombinedHead, SequenceHead):
     def advance(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any]":
         """See `SequenceHead`."""
         return self.pay(features, carry)[:2]
+
+
+def is_missing(head: Any) -> bool:
+    """Tell whether a head, or a part of it, is yet to be learned."""
+    return head is None or (isinstance(head, CombinedHead) and head.learns)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
-from vlmrm_gym.rewards.heads import ReportingHead, Reports, SequenceHead, ViewsHead
+from vlmrm_gym.rewards.combined_model import CombinedHead, is_missing
+from vlmrm_gym.rewards.heads import Reports, SequenceHead, ViewsHead
 from vlmrm_gym.rewards.model import Features, RewardModel, Rewards
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class CurrentHead:
     """
 
     def __init__(self, head: Any = None, fingerprint: str = "") -> None:
-        self._around = head if isinstance(head, ReportingHead) and head.learns else None
+        self._around = head if isinstance(head, CombinedHead) and head.learns else None
         """The rest of a head of which a part is learned."""
         self.fingerprint = fingerprint if self._around is None else self._around.fingerprint
         self.version = 0
@@ -52,7 +53,7 @@ class CurrentHead:
         """The newest head: a `Head`, a `SequenceHead`, or None."""
         self.part: Any = None
         """The newest head as it was passed: of a sum, the part that is learned."""
-        if head is not None and self._around is None:
+        if not is_missing(head):
             self.replace(head)
 
     def replace(self, head: Any) -> int:
@@ -141,10 +142,7 @@ def pay(head: Any, features: Features, carry: Any, version: str = "", of: str = 
 
 
 def _pieces(features: Features, keep: bool) -> Iterator[tuple[int, "torch.Tensor"]]:
-    """Yield copies of the features, as a buffer keeps these, in pieces, and where they start.
-
-    The next piece takes the place of the last, in the processor's cache, unless a head may `keep` it.
-    """
+    """Yield copies of features in pieces, and where they start; in the same memory, unless a head may `keep` it."""
     import torch
 
     count = max(1, PIECE_BYTES // max(1, 4 * features[:1].size))
@@ -163,7 +161,7 @@ def _checked(head: Any, rows: "torch.Tensor", carry: Any, start: int, name: str,
     version = rows._version  # torch counts what writes to a tensor
     try:
         reports: Reports = {}
-        if isinstance(head, ReportingHead):
+        if isinstance(head, CombinedHead):
             returned, carry, reports = head.pay(rows, carry)
         else:
             returned, carry = head.advance(rows, carry) if isinstance(head, SequenceHead) else (head(rows), None)

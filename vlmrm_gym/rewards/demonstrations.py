@@ -52,5 +52,5 @@ class Demonstrations(EncoderFields, RewardSpec):
 
     def build(self, device: str = "auto") -> RewardModel:
         """Load the network and the model. Raises what `CLIP.build` does, also for the head."""
-        model: Any = importlib.import_module("vlmrm_gym.rewards.demonstrations_model")  # by name: it imports torch
+        model: Any = importlib.import_module("vlmrm_gym.rewards.preference_model")  # by name: it imports torch
         return model.DemonstrationsReward(self, device)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from vlmrm_gym._util.system import mapped_files
 from vlmrm_gym._util.validation import short_repr
 
 
@@ -48,17 +49,10 @@ def load_triton_beside_mesa() -> None:
     """
     is_loaded = "triton._C.libtriton" in sys.modules
     spec = None if is_loaded or not hasattr(os, "RTLD_DEEPBIND") else find_spec("triton")
-    mode = os.RTLD_NOW | (os.RTLD_DEEPBIND if spec and _is_mapped("libLLVM") else 0)
+    mode = os.RTLD_NOW | (os.RTLD_DEEPBIND if spec and any("libLLVM" in path for path in mapped_files()) else 0)
     for folder in (spec and spec.submodule_search_locations) or ():
         for library in Path(folder, "_C").glob("libtriton*.so"):
             ctypes.CDLL(str(library), mode=mode)
-
-
-def _is_mapped(library: str) -> bool:
-    try:
-        return library in Path("/proc/self/maps").read_text()
-    except OSError:
-        return False
 
 
 load_triton_beside_mesa()

@@ -25,14 +25,9 @@ class DistanceNetwork(SavedHead):
     orders is taken, d(a, b) = (f(a, b) - f(b, a)) / 2, so that a frame is at distance 0 of itself, and going back costs
     what going there earned.
 
-    Args:
-        size: Width of the features, D.
-        hidden_size: Width of the two hidden layers.
-        model: The name of the vision-language model that makes the features; None: the tower `cnn` in this file does.
-        resize_mode: How frames get that model's size.
-        fingerprint: Of the features; see `RewardModel`.
-        frames: The mean number of frames of the videos, minus 1.
-        seed: Of the weights.
+    Features, of width `size`, with this fingerprint, are made by the vision-language model of the name `model`, whose
+    size frames get by `resize_mode`; without one, by the tower `cnn` in this file. `frames` is the mean number of
+    frames of the videos, minus 1.
     """
 
     key = "vlmrm_gym.distance_network"
@@ -97,12 +92,6 @@ class DistanceNetwork(SavedHead):
         """Distances from where the videos begin: features float32 (..., D) to (...)."""
         return self(self.start.expand_as(features), features)
 
-    @torch.no_grad()
-    def scale_features(self, features: torch.Tensor) -> None:
-        """Centre the network's input on these features, float32 (N, D), and give it unit variance, over all of D."""
-        self.feature_mean.copy_(features.mean(0))
-        self.feature_scale.copy_((features - self.feature_mean).square().mean().sqrt().clamp_min(1e-6))
-
 
 def with_encoder_of(file: str, network: DistanceNetwork, fields: Fields) -> Fields:
     """Fill in the fields that say how features are made, where they do not, with what a network was fitted to."""
@@ -111,10 +100,7 @@ def with_encoder_of(file: str, network: DistanceNetwork, fields: Fields) -> Fiel
 
 
 class PlaceHead:
-    """Scores how much of the task is done in a state, as a `DistanceNetwork` sees it; of one view.
-
-    It is the distance from where the videos begin, the mean features of their first frames: 1 is the end.
-    """
+    """The share of the task that is done in a state, of one view: its distance from the videos' mean first frame."""
 
     def __init__(self, network: DistanceNetwork) -> None:
         self.network, self.fingerprint = network, network.fingerprint
@@ -129,10 +115,7 @@ class PlaceHead:
 
 
 class StepHead(SequenceHead, PlaceHead):
-    """Pays for what a step has gained: the distance of a state from the one before it, of one view.
-
-    It is multiplied by the mean number of frames of the videos: 1 is as fast as they are, where each frame is a step.
-    """
+    """The gain of a step, of one view: 1 is as much as from one frame of the videos to the next, on average."""
 
     sees_first = True
 

@@ -174,36 +174,8 @@ def make_head(
     return kind(head, combine, fingerprint)
 
 
-def is_missing(head: Any) -> bool:
-    """Tell whether a head, or a part of it, is yet to be learned."""
-    return head is None or (isinstance(head, ReportingHead) and head.learns)
-
-
 TERM = "term "
 """Begins the names of reports that are the scores of terms."""
 Reports = Mapping[str, Any]
 """Other numbers of T states than their rewards, (T,) each: float32 for "term NAME", bool for "success" and "terminate",
 where the episode ends."""
-
-
-class ReportingHead(ABC):
-    """Base class of heads that report, see `Reports`. One that is also a `SequenceHead` needs the carry."""
-
-    learns: bool = False
-    """Whether a part of it is yet to be learned: then `filled` makes the head."""
-    fingerprint: str = ""
-
-    @abstractmethod
-    def pay(self, features: "torch.Tensor", carry: Any) -> tuple["torch.Tensor", Any, Reports]:
-        """Score the next T states of an episode, by features, float32 (T, V, D): rewards, float32 (T,); carry; reports.
-
-        Reports are of tensors.
-        """
-
-    @abstractmethod
-    def filled(self, head: Any) -> Any:
-        """Make the head with this one as the part that is learned."""
-
-    @abstractmethod
-    def learned_features(self, features: Features) -> Features:
-        """Of the features of states, float32 (..., V, D), those of the part that is learned."""

@@ -49,12 +49,9 @@ def _asking(name: str) -> Any:
 def download(name: str, main: str = FILE) -> Path:
     """Download a reward, or find it in the cache: the folder that `RewardSpec.save` wrote.
 
-    Args:
-        name: "hf-hub:organisation/name@commit"; without a commit it is the newest, which is printed.
-        main: The file that it must have: `FILE` of a reward, `CONFIG` of an agent.
-
-    Raises:
-        InputError: It does not exist, cannot be reached, is no reward, or is too large.
+    The name is "hf-hub:organisation/name@commit"; without a commit it is the newest, which is printed. `main` is the
+    file that it must have: `FILE` of a reward, `CONFIG` of an agent. An InputError if it does not exist, cannot be
+    reached, is no reward, or is too large.
     """
     from huggingface_hub import HfApi, hf_hub_download
 

@@ -109,7 +109,6 @@ class LeRobotReward(RewardModel):
 
 
 def _find(spec: LeRobot) -> str:
-    """The folder of the model, which is fetched from the hub."""
     if Path(spec.model).is_dir():
         return spec.model
     from huggingface_hub import snapshot_download

@@ -106,10 +106,7 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True, eq=False)
 class VisionLanguageModel:
-    """A model with its tokenizer, preprocessing, device and precision.
-
-    Copies and pickles are references: unpickling loads the model, or returns the one already loaded in that process.
-    """
+    """A model with its tokenizer, preprocessing, device and precision. Copies and pickles refer to it: see `load`."""
 
     name: str
     network: Any  # open_clip.CLIP or CustomTextCLIP, or the bundled model's
@@ -161,11 +158,6 @@ class VisionLanguageModel:
     def image_parameters(self) -> int:
         """Number of parameters of the image tower."""
         return sum(parameter.numel() for parameter in self.network.visual.parameters())
-
-    @property
-    def context_length(self) -> int:
-        """Maximum number of tokens of a text."""
-        return self.tokenizer.context_length
 
     def count_tokens(self, text: str) -> int:
         """Number of tokens of a text, start and end tokens included."""

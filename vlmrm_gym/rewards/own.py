@@ -171,21 +171,14 @@ class OwnReward(ByValue, RewardSpec):
         """See `RewardSpec`."""
         return not isinstance(self.specification, RewardSpec) or self.specification.in_workers
 
-    def with_model(self, model: str) -> RewardSpec:
-        """See `RewardSpec`."""
-        if not isinstance(self.specification, RewardSpec):
-            return self
-        return OwnReward(self.specification.with_model(model), self._kwargs)
-
-    def with_goal_images(self, draw: Callable[[], Any]) -> RewardSpec:
-        """See `RewardSpec`."""
-        if not isinstance(self.specification, RewardSpec):
-            return self
-        return OwnReward(self.specification.with_goal_images(draw), self._kwargs)
+    def _each(self, change: Callable[[RewardSpec], RewardSpec]) -> "OwnReward":
+        own = self.specification
+        changed = change(own) if isinstance(own, RewardSpec) else own
+        return self if changed is own else OwnReward(changed, self._kwargs)
 
     def with_pinned(self) -> RewardSpec:
         """See `RewardSpec`."""
-        return OwnReward(self.specification.with_pinned(), self._kwargs) if self.pinned else self
+        return self._each(lambda part: part.with_pinned())
 
     def build(self, device: str = "auto") -> RewardModel:
         """Return the reward model; see `ImportedReward.build`."""

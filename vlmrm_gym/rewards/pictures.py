@@ -60,12 +60,8 @@ def as_pictures(name: str, given: Any) -> list[Picture]:
     """Read pictures: files, data URIs, or uint8 arrays (H, W, 3), (H, W, 4) or (H, W); or one of these.
 
     The rotation that a camera has noted (EXIF) is applied. Grey becomes three equal channels, and 16 bits become 8.
-    Transparent pixels are white.
-
-    Raises:
-        TypeError: Something else was given.
-        FileNotFoundError: A file does not exist.
-        ValueError: A file is no picture, or an animation, or has more than `MAX_PIXELS`; there is none, or too many.
+    Transparent pixels are white. A TypeError for anything else; a FileNotFoundError for a file that does not exist; a
+    ValueError for a file that is no picture, or an animation, or has more than `MAX_PIXELS`, and for none, or too many.
     """
     is_one = isinstance(given, str | os.PathLike) or (isinstance(given, np.ndarray) and given.ndim < 4)
     if not is_one and not isinstance(given, Sequence | np.ndarray):
@@ -168,7 +164,6 @@ def _encode(name: str, image: Any, received: str) -> Picture:
 
 
 def _shrink(image: Any) -> Any:
-    """Make an image at most `MAX_SIDE` on its longer side."""
     if max(image.size) > MAX_SIDE:
         from PIL import Image
 

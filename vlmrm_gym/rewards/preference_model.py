@@ -1,4 +1,4 @@
-"""The head of rewards that are learned from comparisons, an ensemble of networks; its file; and the model of both."""
+"""The head of rewards that are learned from comparisons, an ensemble of networks; and the models of learned rewards."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ import torch
 
 from vlmrm_gym.rewards.clip import EncoderFields
 from vlmrm_gym.rewards.current_head import check_head
-from vlmrm_gym.rewards.distance import DistanceNetwork
+from vlmrm_gym.rewards.demonstrations import Demonstrations
+from vlmrm_gym.rewards.distance import DistanceNetwork, PlaceHead, StepHead, with_encoder_of
 from vlmrm_gym.rewards.encoder import FrameEncoder
 from vlmrm_gym.rewards.saved_head import SavedHead
 
@@ -86,10 +87,7 @@ class PreferenceHead(SavedHead):
         return head
 
     def members(self, features: torch.Tensor) -> torch.Tensor:
-        """The outputs of each network: features float32 (B, V, D) to float32 (E, B).
-
-        Features (E, B, V, D) are other states for each network.
-        """
+        """Each network's output, (E, B), of features, float32 (B, V, D), or (E, B, V, D): other states for each."""
         before: Any = 0.0
         if self.progress is not None:
             before = PROGRESS_WEIGHT * self.progress.places(features).mean(-1)
@@ -103,13 +101,6 @@ class PreferenceHead(SavedHead):
         """Rewards of states: features float32 (B, V, D) to float32 (B,), from -5 to 5."""
         rewards = (self.members(features).mean(0) - self.reward_mean) / self.reward_std
         return LIMIT * (rewards / LIMIT).tanh()
-
-    @torch.no_grad()
-    def scale_features(self, features: torch.Tensor) -> None:
-        """Centre the networks' input on these features, float32 (B, V, D), and give it unit variance, over all of D."""
-        flat = features.flatten(1)
-        self.feature_mean.copy_(flat.mean(0))
-        self.feature_scale.copy_((flat - self.feature_mean).square().mean().sqrt().clamp_min(1e-6))
 
     @torch.no_grad()
     def standardise(self, features: torch.Tensor) -> None:
@@ -138,3 +129,16 @@ class HeadReward(FrameEncoder):
         if head is not None:
             check_head(head, self.fingerprint)
             self.num_views = head.shape[0]
+
+
+class DemonstrationsReward(FrameEncoder):
+    """Scores the states of an episode, in order, by how far apart in time a network from videos sees them."""
+
+    def __init__(self, fields: Demonstrations, device: str = "auto") -> None:
+        network = DistanceNetwork.load(fields.head)
+        super().__init__(with_encoder_of(fields.head, network, fields), device)
+        network.cnn = None  # `model` has its own
+        kind = StepHead if fields.measure == "step" else PlaceHead
+        self.head = kind(network.to(self.model.device))
+        self.feature_size = network.size
+        check_head(self.head, self.fingerprint)

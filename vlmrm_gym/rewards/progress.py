@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vlmrm_gym._util.validation import check_flag, check_fraction
-from vlmrm_gym.rewards.combination import OfOne, Scores
-
-if TYPE_CHECKING:
-    import torch
+from vlmrm_gym.rewards.combination import NodeScored, OfOne, PartScored, Reported, Scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,22 +27,20 @@ class Progress(OfOne):
         ValueError: `gamma` is not from 0 to 1, or is below 1 with `best`; or the environment's own reward is in it.
     """
 
-    gamma: float = 1.0
+    gamma: float = field(default=1.0, metadata={"check": check_fraction})
     """The discount of the learner, from 0 to 1."""
-    best: bool = False
+    best: bool = field(default=False, metadata={"check": check_flag})
     """Whether only what exceeds the best so far is paid."""
     kind: str = field(default="progress", init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fraction("gamma", self.gamma)
-        check_flag("best", self.best)
         if self.best and self.gamma != 1:
             raise ValueError(f"`gamma` is for best=False. Received {self.gamma!r}. Leave it out.")
 
     def combine(self, parts: Sequence[Scores], names: Sequence[str]) -> Scores:
         """See `Combination`."""
-        return ProgressScores(parts[0], float(self.gamma), self.best)
+        return ProgressScores(parts[0], self.gamma, self.best)
 
 
 class ProgressScores(Scores):
@@ -56,14 +51,12 @@ class ProgressScores(Scores):
     def __init__(self, part: Scores, gamma: float, best: bool) -> None:
         self._part, self._gamma, self._best = part, gamma, best
 
-    def begin(self, scores: "Sequence[torch.Tensor]") -> "tuple[torch.Tensor, Any]":
+    def begin(self, scores: PartScored) -> NodeScored:
         """See `Scores`: nothing is gained yet."""
         first, carry = self._part.begin(scores)
         return first * 0, (first, carry)
 
-    def advance(
-        self, scores: "Sequence[torch.Tensor]", carry: Any, reports: "dict[str, torch.Tensor]"
-    ) -> "tuple[torch.Tensor, Any]":
+    def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
         """See `Scores`. Where no first state is known, the first one that is scored stands for it."""
         import torch
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
-from vlmrm_gym._util.validation import check_size, is_finite, is_number, short_repr, truncate
+from vlmrm_gym._util.validation import check_seconds, check_size, is_finite, short_repr, truncate
 from vlmrm_gym.rewards.clip import check_count, check_prompt, checked, integer
 from vlmrm_gym.rewards.endpoint.settings import check_address
 from vlmrm_gym.rewards.model import Features, RewardModel, fixed_size
@@ -35,15 +35,15 @@ class Robometer(RewardSpec):
 
     prompt: str = field(metadata={"check": check_prompt})
     """The task."""
-    base_url: str = "http://127.0.0.1:8000"
+    base_url: str = field(default="http://127.0.0.1:8000", metadata={"check": check_address})
     """Address of the server."""
     frames: int = field(default=8, metadata={"check": check_count})
     """Frames of the episode so far: its first, its newest, and others at equal distances."""
-    size: tuple[int, int] | None = field(default=None, metadata={"check": lambda _, size: check_size(size)})
+    size: tuple[int, int] | None = field(default=None, metadata={"check": check_size})
     """Height and width at which states are drawn, in pixels; None: the environment's own."""
     batch_size: int = field(default=8, metadata={"check": check_count})
     """Clips of a request."""
-    timeout: float = 120.0
+    timeout: float = field(default=120.0, metadata={"check": check_seconds})
     """Seconds that a request may take."""
     retries: int = field(default=5, metadata={"check": integer(0, 1_000)})
     """How often a failed request is repeated, after longer and longer pauses."""
@@ -51,9 +51,6 @@ class Robometer(RewardSpec):
 
     def __post_init__(self) -> None:
         checked(self)
-        check_address("base_url", self.base_url)
-        if not is_number(self.timeout) or not 0 < self.timeout < np.inf:
-            raise ValueError(f"`timeout` must be a positive number of seconds. Received {short_repr(self.timeout)}.")
 
     def build(self, device: str = "auto") -> RewardModel:
         """Open the connection; asks nothing yet. Raises DependencyNotInstalled without the package `httpcore2`."""
@@ -74,10 +71,7 @@ class RobometerReward(RewardModel):
         self._connection = Connection(f"{spec.base_url.rstrip('/')}/evaluate_batch_npy", spec.timeout)
 
     def encode(self, frames: NDArray[np.uint8]) -> Features:
-        """Ask about clips, uint8 (B, F, H, W, 3): their progress, float32 (B, 1).
-
-        An `InputError` if the server fails, or answers with anything but a number for each frame.
-        """
+        """Ask about clips, uint8 (B, F, H, W, 3): progress, float32 (B, 1). An `InputError` if there is no answer."""
         clips = frames if frames.ndim == 5 else frames[:, None]
         kind, body = pack(clips, self._spec.prompt)
         answer = self._post(kind, body)

@@ -23,10 +23,7 @@ from vlmrm_gym.rewards.pictures import Picture
 
 
 def names_code(kind: object, values: Mapping[str, Any]) -> bool:
-    """Tell whether a reward of this kind with these fields runs code that they name, and that is not isolated.
-
-    A reward that is made of others runs theirs.
-    """
+    """Tell whether a reward of this kind with these fields, or one in it, runs code that they name, not isolated."""
     own = (
         kind in ("import", "lerobot")
         or (isinstance(kind, str) and ":" in kind)

@@ -23,11 +23,20 @@ class SavedHead(torch.nn.Module):
     """The arguments of the constructor that a file keeps; attributes have the same names."""
     fingerprint: str
     """Of the features; see `RewardModel`."""
+    feature_mean: torch.Tensor
+    feature_scale: torch.Tensor
 
     def check(self) -> None:
         """Raise a TypeError or ValueError if the arguments, as a file has them, cannot be."""
         if not isinstance(self.fingerprint, str):
             raise TypeError("its fingerprint must be a text")
+
+    @torch.no_grad()
+    def scale_features(self, features: torch.Tensor) -> None:
+        """Centre the input on these features, float32 (N, D) or (N, V, D), with unit variance over all of D."""
+        flat = features.flatten(1)
+        self.feature_mean.copy_(flat.mean(0))
+        self.feature_scale.copy_((flat - self.feature_mean).square().mean().sqrt().clamp_min(1e-6))
 
     def to_bytes(self) -> bytes:
         """The file's content: safetensors, with the constructor's arguments as JSON in the metadata."""
@@ -63,12 +72,7 @@ class SavedHead(torch.nn.Module):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a head from a file, or from the folder of a reward.
-
-        Raises:
-            FileNotFoundError: It does not exist.
-            ValueError: It is something else, or damaged.
-        """
+        """Read a head from a file, or a reward's folder. A FileNotFoundError without one, a ValueError for others."""
         file = head_file(path)
         if not file.exists():
             raise FileNotFoundError(f"`head` must be the file of a head. Received {str(path)!r}, which does not exist.")

@@ -69,10 +69,7 @@ def import_open_clip() -> Any:
 
 
 def parse_model_name(name: str) -> ModelSource:
-    """Parse a model name; nothing is loaded.
-
-    Raises a ValueError for an unknown architecture or tag, a FileNotFoundError for a file or folder that is not there.
-    """
+    """Parse a model name; loads nothing. A ValueError if it is unknown, a FileNotFoundError for a missing file."""
     if name == "tiny":
         return ModelSource(name, f"local-dir:{Path(__file__).with_name('tiny')}")
     if name.startswith("hf-hub:"):
@@ -182,10 +179,7 @@ def cannot_download(source: ModelSource, what: str, error: Exception) -> Runtime
 
 @contextmanager
 def reachable_hub() -> Iterator[None]:
-    """In this block Hugging Face's library uses its cache only, if its server cannot be reached now.
-
-    It tries for a minute otherwise, and prints a line for each time.
-    """
+    """In this block Hugging Face's library uses its cache only, if its server, which it tries for a minute, is away."""
     from huggingface_hub import constants
 
     offline = constants.HF_HUB_OFFLINE

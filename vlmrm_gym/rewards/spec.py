@@ -46,17 +46,21 @@ class RewardSpec:
         """Whether workers may score; otherwise the process of the environments does."""
         return True
 
+    def _each(self, change: "Callable[[RewardSpec], RewardSpec]") -> Any:
+        """Return this specification with the rewards that it is made of changed."""
+        return self
+
     def with_model(self, model: str) -> Self:
         """Return this specification with a vision-language model, if it is of one and names none."""
-        return self
+        return self._each(lambda part: part.with_model(model))
 
     def with_goal_images(self, draw: Callable[[], Any]) -> Self:
         """Return this specification with pictures of the task's goal, which `draw` makes, where it asks for them."""
-        return self
+        return self._each(lambda part: part.with_goal_images(draw))
 
     def stateless(self) -> "RewardSpec":
         """Return the reward of single states: of progress and success the score that they look at."""
-        return self
+        return self._each(lambda part: part.stateless())
 
     def with_pinned(self) -> Self:
         """Return this specification with the fields that `pinned` says."""

@@ -109,7 +109,6 @@ def resolve_reward(
 
 
 def _is_kind(value: Any) -> TypeGuard[type[RewardSpec]]:
-    """Tell whether a value is a class of specifications."""
     return isinstance(value, type) and issubclass(value, RewardSpec)
 
 
@@ -124,11 +123,8 @@ def _completed(specification: RewardSpec) -> RewardSpec:
 def to_mapping(specification: RewardSpec) -> dict[str, Any]:
     """A specification as a mapping, which JSON can hold if its fields can; `from_mapping` is the inverse.
 
-    `kind` is the key in `KINDS`, or of a user's kind the name of its class, "package.module:Class".
-
-    Raises:
-        TypeError: It is not a dataclass.
-        ValueError: Its class cannot be imported: it is of a notebook, or of a function.
+    `kind` is the key in `KINDS`, or of a user's kind the name of its class, "package.module:Class". A TypeError if it
+    is not a dataclass, a ValueError if its class cannot be imported: it is of a notebook, or of a function.
     """
     specification = unwrapped(specification)
     cls = type(specification)
@@ -149,33 +145,27 @@ def _as_values(value: Any) -> Any:
     if isinstance(value, RewardSpec):
         return to_mapping(value)
     if isinstance(value, list) and any(isinstance(one, tuple) for one in value):
-        return [_as_term(weight, to_mapping(reward)) for weight, reward in value]
+        terms = [(weight, to_mapping(reward)) for weight, reward in value]
+        # Beside the fields of the reward, unless one of these is called "weight" as well.
+        return [{"weight": weight, **({"reward": one} if "weight" in one else one)} for weight, one in terms]
     return value
 
 
-def _as_term(weight: float, reward: Mapping[str, Any]) -> dict[str, Any]:
-    """The mapping form of a term: beside the fields of its reward, unless one of these is called "weight" as well."""
-    return {"weight": weight, **({"reward": reward} if "weight" in reward else reward)}
-
-
 def _as_field(name: str, value: Any) -> Any:
-    """The inverse: the field of a reward that is made of others."""
     if name == "reward" and isinstance(value, Mapping):
         return from_mapping(value)
     if name != "terms" or not isinstance(value, list | tuple):
         return value
-    return [_read_term(one) if isinstance(one, Mapping) else _read_pair(one) for one in value]
+    return [_as_term(one) for one in value]
 
 
-def _read_pair(term: Any) -> Any:
+def _as_term(term: Any) -> Any:
+    if isinstance(term, Mapping):
+        values = dict(term)
+        weight = values.pop("weight", 1.0)
+        return weight, from_mapping(values["reward"] if values.keys() == {"reward"} else values)
     is_pair = isinstance(term, list | tuple) and len(term) == 2 and isinstance(term[1], Mapping)
     return (term[0], from_mapping(term[1])) if is_pair else term
-
-
-def _read_term(term: Mapping[str, Any]) -> tuple[Any, Any]:
-    values = dict(term)
-    weight = values.pop("weight", 1.0)
-    return weight, from_mapping(values["reward"] if values.keys() == {"reward"} else values)
 
 
 def unwrapped(specification: RewardSpec) -> Any:
@@ -191,12 +181,7 @@ def _is_importable(cls: type[Any]) -> bool:
 
 
 def from_mapping(values: Mapping[str, Any]) -> RewardSpec:
-    """The specification that `to_mapping` turns into this mapping. Imports the class of a user's kind.
-
-    Raises:
-        ValueError: Unknown kind, or a value is out of its range.
-        TypeError: Unknown or missing field.
-    """
+    """The inverse of `to_mapping`; imports the class of a user's kind. A TypeError or ValueError names the field."""
     settings = dict(values)
     kind = settings.pop("kind", None)
     cls = _find_kind(kind)

@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vlmrm_gym._util.validation import check_flag, check_integer, is_number, short_repr
-from vlmrm_gym.rewards.combination import OfOne, Scores
-
-if TYPE_CHECKING:
-    import torch
+from vlmrm_gym._util.validation import check_finite, check_flag
+from vlmrm_gym.rewards.clip import check_count
+from vlmrm_gym.rewards.combination import NodeScored, OfOne, PartScored, Reported, Scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,20 +24,13 @@ class Success(OfOne):
             reward is in it.
     """
 
-    threshold: float
+    threshold: float = field(metadata={"check": check_finite})
     """The least score of success."""
-    hold: int = 10
+    hold: int = field(default=10, metadata={"check": check_count})
     """Steps in a row."""
-    terminate: bool = False
+    terminate: bool = field(default=False, metadata={"check": check_flag})
     """Whether success ends the episode: it is terminated. In vector environments this needs `scoring="step"`."""
     kind: str = field(default="success", init=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not is_number(self.threshold) or not abs(self.threshold) < float("inf"):
-            raise ValueError(f"`threshold` must be a finite number. Received {short_repr(self.threshold)}.")
-        check_integer("hold", self.hold, minimum=1, maximum=10**9)
-        check_flag("terminate", self.terminate)
 
     @property
     def terminates(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -48,7 +39,7 @@ class Success(OfOne):
 
     def combine(self, parts: Sequence[Scores], names: Sequence[str]) -> Scores:
         """See `Combination`."""
-        return SuccessScores(parts[0], float(self.threshold), int(self.hold), self.terminate)
+        return SuccessScores(parts[0], self.threshold, self.hold, self.terminate)
 
 
 class SuccessScores(Scores):
@@ -60,14 +51,12 @@ class SuccessScores(Scores):
         self._part, self._threshold, self._hold, self._terminate = part, threshold, hold, terminate
         self.sees_first = part.sees_first
 
-    def begin(self, scores: "Sequence[torch.Tensor]") -> "tuple[torch.Tensor, Any]":
+    def begin(self, scores: PartScored) -> NodeScored:
         """See `Scores`: steps are counted from the first action on."""
         first, carry = self._part.begin(scores)
         return first * 0, (0, carry)
 
-    def advance(
-        self, scores: "Sequence[torch.Tensor]", carry: Any, reports: "dict[str, torch.Tensor]"
-    ) -> "tuple[torch.Tensor, Any]":
+    def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
         """See `Scores`. Of several, all must succeed to be reported as success; one ends the episode."""
         import torch
 

@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from vlmrm_gym._util.validation import is_number, short_repr
-from vlmrm_gym.rewards.combination import Combination, Scores, as_part
+from vlmrm_gym.rewards.combination import Combination, NodeScored, PartScored, Reported, Scores, as_part
 from vlmrm_gym.rewards.heads import TERM
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,21 +125,17 @@ def _check_number(name: str, value: Any) -> None:
 class SumScores(Scores):
     """The node of a `Sum`."""
 
-    def __init__(
-        self, parts: Sequence[Scores], weights: Sequence[float], names: Sequence[str], constant: float
-    ) -> None:
+    def __init__(self, parts: Sequence[Scores], weights: list[float], names: Sequence[str], constant: float) -> None:
         self._parts, self._weights, self._names, self._constant = parts, weights, names, constant
         self.looks_back = any(part.looks_back for part in parts)
         self.sees_first = any(part.sees_first for part in parts)
 
-    def begin(self, scores: "Sequence[torch.Tensor]") -> "tuple[torch.Tensor, Any]":
+    def begin(self, scores: PartScored) -> NodeScored:
         """See `Scores`."""
         own, carries = zip(*(part.begin(scores) for part in self._parts), strict=True)
         return self._add(own), carries
 
-    def advance(
-        self, scores: "Sequence[torch.Tensor]", carry: Any, reports: "dict[str, torch.Tensor]"
-    ) -> "tuple[torch.Tensor, Any]":
+    def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
         """See `Scores`. The terms that are reported are those of the outermost sum."""
         carries = [None] * len(self._parts) if carry is None else carry
         own, after = zip(
@@ -153,7 +146,7 @@ class SumScores(Scores):
         reports |= {TERM + name: score for name, score in zip(self._names, own, strict=True)}
         return self._add(own), after
 
-    def _add(self, own: "Sequence[torch.Tensor]") -> "torch.Tensor":
+    def _add(self, own: PartScored) -> Any:
         total = own[0] * self._weights[0] + self._constant
         for weight, score in zip(self._weights[1:], own[1:], strict=True):
             total = total + weight * score

@@ -191,7 +191,6 @@ class VLMVecEnv(VecEnv):
         return getattr(self.envs, "overlap", False)
 
     def _add_rewards(self, infos: dict[str, Any]) -> None:
-        """Add the rewards in the infos of the vector environment."""
         for late in read_late(infos):
             self._books.receive(late)
             parts = self._arrived[late.env]

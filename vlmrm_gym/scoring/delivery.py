@@ -96,18 +96,14 @@ class RewardDelivery:
 
     def reset(self, mask: Mask) -> None:
         """End unfinished episodes: call this at every reset of the environments in a mask."""
-        if self.is_interrupted:
-            self._begin_anew()
+        if self.is_interrupted:  # what is delivered next says that rewards of the states so far will not come
+            for i, old in enumerate(self._books):
+                old.forget()
+                # The step that was interrupted may have been recorded.
+                self._books[i] = EnvironmentBooks(i, self._rules, num_steps=old.num_steps + 1, episode=old.num_episodes)
+            self._failure, self.is_interrupted = None, False
         with self._changing():
             self._end_episodes(mask)
-
-    def _begin_anew(self) -> None:
-        """Forget the states that have no rewards. What is delivered next says that these rewards will not come."""
-        for i, old in enumerate(self._books):
-            old.forget()
-            # The step that was interrupted may have been recorded.
-            self._books[i] = EnvironmentBooks(i, self._rules, num_steps=old.num_steps + 1, episode=old.num_episodes)
-        self._failure, self.is_interrupted = None, False
 
     def _end_episodes(self, mask: Mask) -> None:
         for i in np.flatnonzero(mask).tolist():
@@ -174,7 +170,6 @@ class RewardDelivery:
         return self._pay(EnvironmentBooks.scored_so_far) if self._failure is None else {}
 
     def _collect(self, *, keep_newest: int) -> None:
-        """Submit all closed chunks, and collect what has been scored of them."""
         self._encoding.submit(*(request for books in self._books for request in books.unsubmitted))
         for books in self._books:
             books.unsubmitted.clear()

@@ -39,39 +39,26 @@ class EncoderPart:
 
     def encode(self, of: Seen, batch: StateBatch, begin: Callable[[], object], progress: Progress) -> Features:
         """Return the features of a batch, float32 (B, V, D). `begin` is called before each microbatch."""
-        seen, index = of
+        (seen, index), of_states = of, None
+        if index is not None and index.ndim == 1 and not self.model.ordered:  # held rewards
+            index, of_states = np.unique(index, return_inverse=True)
+        parts, size, count = list[Features](), self.microbatch_size, len(batch if index is None else index)
         with _naming_term(self._name):
-            if index is None or index.ndim > 1 or self.model.ordered:
-                return self._encode(seen, index, len(batch), batch, begin, progress)
-            used, index = np.unique(index, return_inverse=True)  # held rewards
-            return self._encode(seen, used, len(used), batch, begin, progress)[index]
-
-    def _encode(
-        self,
-        seen: NDArray[Any],
-        index: Index | None,
-        count: int,
-        batch: StateBatch,
-        begin: Callable[[], object],
-        progress: Progress,
-    ) -> Features:
-        parts, size = [], self.microbatch_size
-        for start, stop, memory in batch.runs if self.model.ordered else [(0, count, None)]:
-            for first in range(start, stop, size):
-                begin()
-                rows = slice(first, min(first + size, stop))
-                keys, frames = batch.keys[rows], seen[rows if index is None else index[rows]]
-                with _naming_states(keys):
-                    if memory is None:
-                        parts.append(self.features(frames))
-                    else:
-                        parts.append(self._continue(frames, int(keys[0]), memory))
-                self._width = width = self._width or parts[-1].shape[2]
-                if parts[-1].shape[2] != width:
-                    rule = "`encode` must return features of one width"
-                    raise ValueError(f"{rule}. Received {parts[-1].shape[2]}, after {width}.")
-                progress("encode")
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+            for start, stop, memory in batch.runs if self.model.ordered else [(0, count, None)]:
+                for first in range(start, stop, size):
+                    begin()
+                    rows = slice(first, min(first + size, stop))
+                    keys, frames = batch.keys[rows], seen[rows if index is None else index[rows]]
+                    with _naming_states(keys):
+                        own = self.features(frames) if memory is None else self._continue(frames, int(keys[0]), memory)
+                    parts.append(own)
+                    self._width = width = self._width or own.shape[2]
+                    if own.shape[2] != width:
+                        rule = "`encode` must return features of one width"
+                        raise ValueError(f"{rule}. Received {own.shape[2]}, after {width}.")
+                    progress("encode")
+        features = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return features if of_states is None else features[of_states]
 
     def features(self, frames: NDArray[Any]) -> Features:
         """Return the features of states, float32 (B, V, D).

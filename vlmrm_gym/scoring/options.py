@@ -17,7 +17,7 @@ from inspect import Parameter
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, cast, get_type_hints
 
-from vlmrm_gym._util.validation import check_flag, check_task_reward_weight, is_number, short_repr
+from vlmrm_gym._util.validation import check_finite, check_flag, is_number, short_repr
 from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.rewards.clip import Check, CLIPFields, check_count, checked, integer, of_type, one_of, optional
 from vlmrm_gym.rewards.specification import resolve_reward
@@ -30,16 +30,6 @@ Camera = Settings | str | int
 ScoringMode = Literal["episode", "step"]
 TIMEOUTS: Mapping[str, float | None] = {"load": 3600.0, "draw": 300.0, "encode": 900.0, "schedule": 600.0}
 """Default `worker_timeouts`, in seconds."""
-
-
-def _flag(name: str, value: Any) -> bool:
-    check_flag(name, value)
-    return value
-
-
-def _weight(name: str, value: Any) -> float:
-    check_task_reward_weight(value)
-    return float(value)
 
 
 def _devices(name: str, value: Any) -> list[str]:
@@ -107,7 +97,7 @@ class FileOptions(ViewOptions, DeviceOption):
 
     quality: Quality = field(default="fast", metadata=_has(one_of(Quality)))
     """MuJoCo only: "fast" leaves out shadows, reflections and antialiasing; "faithful" draws them."""
-    task_reward_weight: float = field(default=0.0, metadata=_has(_weight))
+    task_reward_weight: float = field(default=0.0, metadata=_has(check_finite))
     """Weight of the environment's own reward, which is added to the model's."""
     scoring: ScoringMode = field(default="episode", metadata=_has(one_of(ScoringMode), "vector", "training"))
     """"episode": rewards arrive when the episode ends; "step": at once, in one batch a step."""
@@ -124,7 +114,7 @@ class FileOptions(ViewOptions, DeviceOption):
     devices: Sequence[str] | None = field(default=None, metadata=_has(optional(_devices), "vector", "resumable"))
     """Devices of the worker processes, such as "cuda:0" and "cuda:1", taken in turn. None: see `device`. Not with Ray,
     which assigns GPUs by `num_gpus`."""
-    overlap: bool = field(default=False, metadata=_has(_flag, "vector", "training"))
+    overlap: bool = field(default=False, metadata=_has(check_flag, "vector", "training"))
     """Step on while episodes are scored: faster, but trainings are not reproducible. Needs `scoring="episode"`."""
     max_pending_bytes: int = field(default=2**30, metadata=_has(integer(1, 10**15), "vector", "resumable"))
     """Limit on the memory for states that wait to be scored. When it is reached, unfinished episodes are scored in
@@ -154,7 +144,7 @@ class ScoringOptions(FileOptions):
     which names a callable or a class."""
     reward_kwargs: Mapping[str, Any] | None = None
     """Keyword arguments of a reward that is a callable (of each call) or a class (of its constructor)."""
-    return_features: bool = field(default=False, metadata=_has(_flag, "vector"))
+    return_features: bool = field(default=False, metadata=_has(check_flag, "vector"))
     """Return the features that the rewards are made of, so that replay buffers can make all rewards anew with another
     head; see `head`. For a reward with `encode` and `head`, such as `CLIP`. Always so for a `Preference` that is yet to
     be learned."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.rewards.heads import ViewsHead
 from vlmrm_gym.rewards.model import Features
-from vlmrm_gym.scoring.requests import Dispatch, Part, Request
+from vlmrm_gym.scoring.requests import Part, Request, StateBatch
 from vlmrm_gym.scoring.scorer import Scorer, StartedScorers, WorkerDied
 from vlmrm_gym.states import States
 from vlmrm_gym.states.drawing import Drawings
@@ -47,7 +47,7 @@ class ScoringQueue:
         """Shape of a state's features, (V, D), once the first ones have arrived."""
         self._requests: dict[Request, None] = {}
         """Those in progress, oldest first. An exception of a signal's handler in `submit` leaves each in or out."""
-        self._returned: deque[Dispatch] = deque()
+        self._returned: deque[StateBatch] = deque()
         """Batches of workers that died; dispatched first, unchanged."""
         self._size = self.batch_size
         """Size of the next batches."""
@@ -75,20 +75,15 @@ class ScoringQueue:
             RuntimeError: The environments are closed.
             Exception: Raised by scoring.
         """
-        return self.encode(Request(states, np.arange(len(states)), {0: None} if self.info.ordered else None))
+        request = Request(states, np.arange(len(states)), {0: None} if self.info.ordered else None)
+        self.wait(request)
+        return request.features
 
-    def encode(self, *requests: Request) -> Features:
-        """Encode the states of requests, and wait: their features, one after the other."""
-        self.wait(*requests)
-        features = [request.features for request in requests]
-        return np.concatenate(features) if len(features) > 1 else features[0]
-
-    def wait(self, *requests: Request) -> None:
-        """Encode the states of requests, which then have their features."""
-        self.submit(*requests)
-        for request in requests:
-            if error := request.error():
-                raise error
+    def wait(self, request: Request) -> None:
+        """Encode the states of a request, which then has their features."""
+        self.submit(request)
+        if error := request.error():
+            raise error
 
     def frames(self, states: States, size: tuple[int, int] | None = None, views: Any = None) -> NDArray[np.uint8]:
         """Draw B states, in this process.
@@ -174,26 +169,26 @@ class ScoringQueue:
     def _feed(self, scorer: Scorer) -> None:
         """Send batches to a scorer and deliver their features, until the queue is closed."""
         while not self._closed and scorer.wait_until_available():
-            unanswered: deque[Dispatch] = deque()
+            unanswered: deque[StateBatch] = deque()
             try:
                 self._feed_while_alive(scorer, unanswered)
             except WorkerDied as died:
                 self._return(unanswered, died)
         scorer.close()
 
-    def _feed_while_alive(self, scorer: Scorer, unanswered: deque[Dispatch]) -> None:
+    def _feed_while_alive(self, scorer: Scorer, unanswered: deque[StateBatch]) -> None:
         with self._lock:
             self._num_idle += 1
         while not self._closed:
-            if dispatch := self._next_dispatch(unanswered, scorer.max_in_flight):
-                unanswered.append(dispatch)
-                scorer.send(dispatch.batch)
+            if (batch := self._next_batch(unanswered, scorer.max_in_flight)) is not None:
+                unanswered.append(batch)
+                scorer.send(batch)
             elif unanswered:
-                features, error = self._receive(scorer, len(unanswered[0].batch))
-                dispatch = unanswered.popleft()
-                self._answer(dispatch, features, error, idle=not unanswered)
+                features, error = self._receive(scorer, len(unanswered[0]))
+                batch = unanswered.popleft()
+                self._answer(batch, features, error, idle=not unanswered)
 
-    def _next_dispatch(self, unanswered: Sequence[Dispatch], max_in_flight: int) -> Dispatch | None:
+    def _next_batch(self, unanswered: Sequence[StateBatch], max_in_flight: int) -> StateBatch | None:
         """The next batch for a scorer; None if there is none, or the scorer has enough to do."""
         with self._lock:
             if not unanswered:
@@ -206,13 +201,13 @@ class ScoringQueue:
                 return None
             if not unanswered:
                 self._num_idle -= 1
-            return self._returned.popleft() if self._returned else Dispatch(self._cut_batch())
+            return self._returned.popleft() if self._returned else self._cut_batch()
 
     def _fair_share(self) -> int:
         """Batches that one scorer may take: the waiting batches divided by the scorers, at least 2."""
         return max(2, math.ceil(math.ceil(self._num_waiting() / self._size) / len(self._scorers)))
 
-    def _cut_batch(self) -> list[Part]:
+    def _cut_batch(self) -> StateBatch:
         room, parts = self._size, list[Part]()
         for request in [one for one in self._requests if one.num_waiting]:
             before = parts[-1].request if parts else request
@@ -222,10 +217,9 @@ class ScoringQueue:
             room -= len(parts[-1])
             if not room:
                 break
-        return parts
+        return StateBatch.of(parts)
 
     def _receive(self, scorer: Scorer, count: int) -> tuple[Features | None, BaseException | None]:
-        """Wait for the features of a batch, or its error."""
         try:
             features = scorer.receive()
             self._shape = shape = self._shape or features.shape[1:]
@@ -242,12 +236,10 @@ class ScoringQueue:
             return None, raised if isinstance(raised, Exception) else RuntimeError(f"A reward model raised {raised!r}.")
         return features, None
 
-    def _answer(
-        self, dispatch: Dispatch, features: Features | None, error: BaseException | None, *, idle: bool
-    ) -> None:
+    def _answer(self, batch: StateBatch, features: Features | None, error: BaseException | None, *, idle: bool) -> None:
         with self._lock:
             start = 0
-            for part in dispatch.parts:
+            for part in batch.parts:
                 stop = start + len(part)
                 if part.is_live and features is not None:
                     if part.request.deliver(features[start:stop], part.start):
@@ -258,15 +250,15 @@ class ScoringQueue:
             self._num_idle += idle
             self._changed.notify_all()
 
-    def _return(self, unanswered: Sequence[Dispatch], died: WorkerDied) -> None:
+    def _return(self, unanswered: Sequence[StateBatch], died: WorkerDied) -> None:
         """Take back the batches that a worker had when it died; those that have killed too many fail."""
         with self._lock:
-            for dispatch in reversed(unanswered):
-                dispatch.num_crashes += 1
-                if dispatch.num_crashes < MAX_CRASHES:
-                    self._returned.appendleft(dispatch)
+            for batch in reversed(unanswered):
+                batch.num_crashes += 1
+                if batch.num_crashes < MAX_CRASHES:
+                    self._returned.appendleft(batch)
                 else:
-                    self._answer(dispatch, None, died, idle=False)
+                    self._answer(batch, None, died, idle=False)
             self._changed.notify_all()
 
     def _end(self, request: Request, failure: BaseException | None) -> None:

@@ -136,7 +136,6 @@ class ScoringActor:
 
 
 def _read_tail(path: str, num_bytes: int) -> str:
-    """Read the end of a file on this node."""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - num_bytes))
         return file.read().decode(errors="replace").strip()

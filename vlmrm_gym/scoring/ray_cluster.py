@@ -55,10 +55,7 @@ def _stop_all() -> None:
 
 
 class Cluster:
-    """A share of the connection to Ray: the last one closes it if we opened it.
-
-    Uses the existing connection of `ray.init`, else the cluster at `RAY_ADDRESS`, else a local one.
-    """
+    """A share of the connection to Ray, of `ray.init`, `RAY_ADDRESS` or a local one: the last closes what we opened."""
 
     scorers: ClassVar["weakref.WeakSet[Any]"] = weakref.WeakSet()
     """Scorers that are aborted when the interpreter exits, before the connection ends."""

@@ -73,10 +73,7 @@ class Watchdog:
         self._num_drawn = self._num_answered = 0
 
     def advance(self, seconds: float, kind: str = "", payload: Any = None) -> str | None:
-        """Account for time, and for the message of the worker that ended it, if one has arrived: see `worker`.
-
-        Returns what the worker has done for too long; None if all is well.
-        """
+        """Account for time, and the worker's message that ended it; returns what it has done too long, or None."""
         self._loaded |= kind == "ready"
         self._num_drawn += kind == "drawn"
         self._num_answered += kind in ("answer", "error")
@@ -201,7 +198,6 @@ class RemoteScorer:
             self._channel.put(self._renderer)
 
     def _show(self, message: str) -> None:
-        """Warn of what a worker has warned of, unless a worker has before."""
         mark = object()
         if self._shown.setdefault(message, mark) is mark:
             warnings.warn(message, stacklevel=8)  # while loading: the caller of VLMRewardVectorEnv

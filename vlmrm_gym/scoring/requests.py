@@ -2,8 +2,7 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,17 @@ class StateBatch:
     """B states."""
     memories: Sequence[tuple[int, EpisodeMemory]] = ()
     """Of an ordered model: how many successive states are of each episode, and its memory. Only in this process."""
+    parts: "Sequence[Part]" = ()
+    """Of the requests that the states are from. Only in the process of the queue."""
+    num_crashes: int = 0
+    """Workers that died, or stopped, while they had it."""
+
+    @classmethod
+    def of(cls, parts: "Sequence[Part]") -> "StateBatch":
+        """Make the batch of parts of requests."""
+        keys = np.concatenate([part.request.keys[part.start : part.stop] for part in parts])
+        memories = [(len(part), part.request.memory) for part in parts if part.request.memory is not None]
+        return cls(keys, States.concatenate([part.states for part in parts]), memories, parts)
 
     def __len__(self) -> int:
         return len(self.states)
@@ -103,11 +113,6 @@ class Request:
         self.end()
         return True
 
-    def whole(self) -> StateBatch:
-        """Make one batch of all states."""
-        assert self.states is not None
-        return StateBatch(self.keys, self.states, [(len(self), self.memory)] if self.memory is not None else [])
-
     def cut(self, room: int) -> "Part":
         """Cut the next states, at most `room` of them."""
         assert self.states is not None
@@ -149,19 +154,3 @@ class Part:
     def is_live(self) -> bool:
         """Whether the request still needs these features: no other part has failed."""
         return self.request.attempt == self.attempt and not self.request.done()
-
-
-@dataclass(eq=False)
-class Dispatch:
-    """A batch and its parts of requests."""
-
-    parts: list[Part]
-    num_crashes: int = field(default=0, init=False)
-    """Workers that died, or stopped, while they had it."""
-
-    @cached_property
-    def batch(self) -> StateBatch:
-        """The states that a scorer gets; the same each time, because a feature's last digits depend on its batch."""
-        keys = np.concatenate([part.request.keys[part.start : part.stop] for part in self.parts])
-        memories = [(len(part), part.request.memory) for part in self.parts if part.request.memory is not None]
-        return StateBatch(keys, States.concatenate([part.states for part in self.parts]), memories)

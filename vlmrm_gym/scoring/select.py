@@ -79,7 +79,6 @@ class EpisodeClips:
         return np.maximum(newest - shape.stride * np.arange(shape.length - 1, -1, -1), 0)
 
     def _gather(self, clips: Indices) -> States:
-        """Cut the rows of clips out of the states that are kept."""
         used, index = np.unique(clips, return_inverse=True)
         owners = [bisect_right(self._starts, number) - 1 for number in used.tolist()]
         parts, start = [], 0

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.validation import weigh_task_rewards
+from vlmrm_gym.rewards.combined_model import is_missing
 from vlmrm_gym.rewards.current_head import begin, pay
-from vlmrm_gym.rewards.heads import CombineViews, is_missing
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -54,11 +55,7 @@ class SeveralRewards:
 
     def __call__(self, states: States) -> NDArray[np.float32]:
         """Score the next B states of an episode: float32 (B, number of rewards)."""
-        return self._score([states])
-
-    def episodes(self, *episodes: States) -> NDArray[np.float32]:
-        """Score all states of episodes, one after the other: float32 (B, number of rewards)."""
-        return self._score(episodes, begins=True)
+        return self._gather(len(states), lambda scorer: scorer(states))
 
     def whole(self, states: States) -> NDArray[np.float32]:
         """Score all T + 1 states of an episode, of which the first is before any action, and is scored for itself."""
@@ -73,9 +70,6 @@ class SeveralRewards:
         for column, weight in zip(rewards[1:].T, self.task_weights, strict=True):
             column += weigh_task_rewards(weight, own).astype(np.float32)
         return rewards
-
-    def _score(self, parts: Sequence[States], *, begins: bool = False) -> NDArray[np.float32]:
-        return self._gather(sum(map(len, parts)), lambda scorer: scorer(parts, begins=begins))
 
     def _gather(self, count: int, score: "Callable[[_Scorer], NDArray[np.float32]]") -> NDArray[np.float32]:
         rewards = np.empty((count, self._count), dtype=np.float32)
@@ -109,13 +103,11 @@ class _Scorer:
         self.begin_episode()
 
     def begin_episode(self, first: States | None = None) -> None:
-        """Begin an episode."""
         self._clips.begin_episode(first)
         self._count, self._memory = 0, {0: None} if self.queue.info.ordered else None
         self._carries: Sequence[Any] = [None] * len(self._heads)
 
     def begin(self, first: States) -> NDArray[np.float32]:
-        """Begin an episode with its state before any action; float32 (1, number of rewards)."""
         self.begin_episode()
         request = Request(self._clips.first(first), np.arange(1), self._memory)
         self.queue.wait(request)
@@ -124,22 +116,12 @@ class _Scorer:
         self._carries = [begin(head, request.features) for head in self._heads]
         return rewards
 
-    def __call__(self, parts: Sequence[States], *, begins: bool) -> NDArray[np.float32]:
-        """Score B states, of the current episode or of others that begin: float32 (B, number of rewards)."""
-        requests = []
-        for part in parts:
-            if begins and len(part):
-                self.begin_episode()
-            requests.append(Request(self._clips.extend(part), self._count + np.arange(len(part)), self._memory))
-            self._count += len(part)
-        requests = [request for request in requests if len(request)]
-        self.queue.wait(*requests)
-        rewards = [np.empty((0, len(self._heads)), dtype=np.float32)]
-        for request in requests:
-            if begins:
-                self._carries = [None] * len(self._heads)
-            rewards.append(self._pay(request))
-        return np.concatenate(rewards)
+    def __call__(self, states: States) -> NDArray[np.float32]:
+        """Score the next B states of the episode: float32 (B, number of rewards)."""
+        request = Request(self._clips.extend(states), self._count + np.arange(len(states)), self._memory)
+        self._count += len(states)
+        self.queue.wait(request)
+        return self._pay(request)
 
     def _pay(self, request: Request) -> NDArray[np.float32]:
         pairs = zip(self._heads, self._carries, strict=True)

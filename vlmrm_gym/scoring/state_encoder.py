@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.rewards.combined_model import CombinedModel, Expression, size_of
-from vlmrm_gym.rewards.heads import CombineViews, SequenceHead, make_head
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.model import ClipShape, Features, RenderSize, RewardModel, checked_size, unchanged_size
 from vlmrm_gym.scoring.encoder_part import EncoderPart, Progress, Seen
 from vlmrm_gym.scoring.requests import StateBatch
@@ -36,10 +36,8 @@ class EncoderInfo:
     """Whether features depend on the states of the episode before."""
     interpolate: bool
     """Whether rewards may be interpolated between those of other states."""
-    head: Any
-    """The head of the model, or the `Expression` of a combination, on the CPU; None: there is none yet."""
-    multi_view: bool
-    """Whether the head sees all views at once."""
+    expression: Expression
+    """Makes the head, on the CPU."""
     sees_states: bool
     """Whether it sees the numbers of states in place of their frames."""
     fingerprint: str
@@ -57,18 +55,19 @@ class EncoderInfo:
     @property
     def looks_back(self) -> bool:
         """Whether the reward of a state depends on those before it."""
-        return self.head.looks_back if isinstance(self.head, Expression) else isinstance(self.head, SequenceHead)
+        return self.expression.looks_back
+
+    @property
+    def multi_view(self) -> bool:
+        """Whether all heads see all views at once."""
+        return all(one.multi_view for one in self.expression.members)
 
     def make_head(self, combine: CombineViews | None) -> Any:
         """Make the head of states, None if there is none yet; rewards of views are combined, by "min" for None."""
-        if isinstance(self.head, Expression):
-            return self.head.bind(self.shapes, combine)
         if self.multi_view and combine is not None:
             seen = "no view, but the states" if self.sees_states else "all views at once"
             raise ValueError(f"`combine_views` is not for a reward that sees {seen}. Leave it out.")
-        if self.head is None:
-            return None
-        return make_head(self.head, combine, self.fingerprint, self.shapes[0][0], multi_view=self.multi_view)
+        return self.expression.bind(self.shapes, combine)
 
     def check_fits(self, time_limit: int | None, score_every: int = 1) -> None:
         """Raise a ValueError if clips do not fit into an episode, or rewards cannot be interpolated as asked for."""
@@ -93,10 +92,7 @@ class EncoderInfo:
 
 
 class StateEncoder:
-    """Encodes states of `num_views` views by a reward model, or by all models of a combination.
-
-    Features are float32 (B, V, D); those of several encoders are one after the other, (B, 1, sum of V * D).
-    """
+    """Encodes states of `num_views` views by one model, or by all models of a combination, to features, (B, V, D)."""
 
     def __init__(self, model: RewardModel, num_views: int) -> None:
         if model.num_views not in (None, num_views):
@@ -105,11 +101,10 @@ class StateEncoder:
                 f"{model.num_views}. Pass the cameras that it was fitted to."
             )
         self.model = model
+        encoders, expression = [model], Expression.of(model)
         if isinstance(model, CombinedModel):
-            encoders, head = model.encoders, model.expression.on_cpu(head_on_cpu)
-            names = [next(one.name for one in head.members if one.encoder == i) for i in range(len(encoders))]
-        else:
-            encoders, head, names = [model], head_on_cpu(model.head), [""]
+            encoders, expression = model.encoders, model.expression
+        names = [next(one.name for one in expression.members if one.encoder == i) for i in range(len(encoders))]
         self._parts = [EncoderPart(one, num_views, name) for one, name in zip(encoders, names, strict=True)]
         self._drawings: dict[object, Drawings] = {}
         """Draws what the encoders of a combination see, by size."""
@@ -121,10 +116,7 @@ class StateEncoder:
             clips=[part.clip for part in self._parts],
             ordered=any(one.ordered for one in encoders),
             interpolate=model.interpolate,
-            head=head,
-            multi_view=all(own.multi_view for own in head.members)
-            if isinstance(head, Expression)
-            else model.multi_view or model.encodes != "view",
+            expression=expression.on_cpu(head_on_cpu),
             sees_states=all(part.sees_states for part in self._parts),
             fingerprint=model.fingerprint,
             shapes=[(part.num_views, size_of(part.model)) for part in self._parts],
@@ -135,8 +127,10 @@ class StateEncoder:
         rows = replace(batch.states, clips=None)
         if len(self._parts) == 1:
             (part,) = self._parts
-            seen_of_all = _see_states(rows) if part.sees_states else _draw(rows, partial(_draw_by, renderer), progress)
-            return [(seen_of_all, batch.states.clips)]
+            seen_rows = (
+                _see_states(rows) if part.sees_states else _draw(rows, lambda some: some.draw(renderer), progress)
+            )
+            return [(seen_rows, batch.states.clips)]
         indices = self._split_clips(batch.states)
         sizes: list[Any] = ["states" if part.sees_states else _find_size(part.model, renderer) for part in self._parts]
         seen: list[Seen] = [(rows.rows, None)] * len(self._parts)
@@ -168,10 +162,7 @@ class StateEncoder:
         begin: Callable[[], object] = lambda: None,
         progress: Progress = lambda stage: None,
     ) -> Features:
-        """Return the features of a batch, of which `see` made `seen`: float32 (B, V, D).
-
-        It encodes in microbatches, so that a large model on a CPU can be stopped: `begin` is called before each.
-        """
+        """Return the features of a batch, of what `see` made: float32 (B, V, D); `begin` precedes each microbatch."""
         pairs = zip(self._parts, seen, strict=True)
         return _join([part.encode(own, batch, begin, progress) for part, own in pairs])
 
@@ -213,10 +204,6 @@ def _see_states(rows: States) -> NDArray[np.float64]:
     return read_only(rows.rows)
 
 
-def _draw_by(renderer: Renderer, rows: States) -> NDArray[np.uint8]:
-    return rows.draw(renderer)
-
-
 def _find_size(model: RewardModel, renderer: Any) -> tuple[int, int] | None:
     """The size at which a model sees what a renderer draws; None: as frames are stored."""
     own = None if isinstance(renderer, FrameStore) else (renderer.height, renderer.width)
@@ -255,7 +242,7 @@ class DirectScorer:
         for request in requests:
             request.begin()
             try:
-                batch = request.whole()
+                batch = StateBatch.of([request.cut(len(request))])
                 request.deliver(self._encoder.encode(self._encoder.see(batch, self._renderer), batch))
             except BaseException:
                 request.end(RuntimeError("Encoding has failed."))  # not the error: it may forbid copies

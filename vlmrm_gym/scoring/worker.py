@@ -77,9 +77,9 @@ def serve(receive: Callable[[], Any], reply: Reply) -> None:
 
 def _pickle(info: EncoderInfo) -> bytes:
     """Pickle what the process of the environments gets, by value: here the user's script is under another name."""
-    for name in ("render_size", "head"):
+    for name, value in (("render_size", info.render_size), ("head", info.expression)):
         try:
-            cloudpickle.dumps(getattr(info, name))
+            cloudpickle.dumps(value)
         except Exception as error:
             raise ValueError(
                 f"`reward.{name}` cannot be sent to the process of the environments: {error}. Make it a static method "
@@ -113,7 +113,6 @@ def picklable(error: BaseException) -> BaseException:
 
 
 def _exit_with_parent(parent: int) -> None:
-    """Exit when the parent ends for any reason, even in the middle of a batch."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

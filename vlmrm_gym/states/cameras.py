@@ -50,7 +50,6 @@ def make_cameras(
 
 
 def _expand(model: mujoco.MjModel, camera: Any, reference: mujoco.MjvCamera) -> Sequence[mujoco.MjvCamera]:
-    """Expand a named set; any other value is one camera."""
     if isinstance(camera, mujoco.MjvCamera):
         return [copy.copy(camera)]
     is_set = isinstance(camera, str) and camera in VIEW_SETS and camera not in _names(model, "camera")
@@ -168,7 +167,6 @@ def _names(model: mujoco.MjModel, noun: str) -> list[str]:
 
 
 def _identify(model: mujoco.MjModel, noun: str, wanted: object) -> int:
-    """Find the number of a body or camera by name or number."""
     names = _names(model, noun)
     if isinstance(wanted, str) and wanted in names and wanted:
         return names.index(wanted)

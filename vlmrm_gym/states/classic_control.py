@@ -26,10 +26,7 @@ AXLE_HEIGHT = 4 + WHEEL_RADIUS  # above the picture's lower edge
 
 
 class _Painter(ABC):
-    """Paints a scene on a surface of Gymnasium's 600x400 times a scale, upside down as Gymnasium does.
-
-    The orientation matters: pygame's polygons are not symmetric, and would differ by a pixel.
-    """
+    """Paints on Gymnasium's 600x400 times a scale, upside down as it does: pygame's polygons are not symmetric."""
 
     def __init__(self, scale: int) -> None:
         self._scale = scale
@@ -53,10 +50,7 @@ class _Painter(ABC):
 
 
 class _ClassicControlRenderer:
-    """Renders with a painter, at Gymnasium's size or a multiple of it, and resizes.
-
-    A state, float64 (state_size,), has these `entries` of the environment's.
-    """
+    """Renders the `entries` of states, float64 (state_size,), by a painter, at a multiple of 600x400, and resizes."""
 
     state_size: int
     entries: Sequence[int]
@@ -68,7 +62,6 @@ class _ClassicControlRenderer:
         self._canvas: _Canvas | None = None
 
     def capture(self, env: gym.Env[Any, Any]) -> NDArray[np.float64]:
-        """See `EnvRenderer`."""
         return np.array(env.unwrapped.state, dtype=np.float64)[[*self.entries]]  # pyright: ignore[reportAttributeAccessIssue]
 
     def render(self, states: ArrayLike, changes: Sequence[SceneChange | None] | None = None) -> NDArray[np.uint8]:
@@ -79,7 +72,6 @@ class _ClassicControlRenderer:
         return self._canvas.draw(checked)
 
     def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> Self:
-        """See `EnvRenderer`."""
         other = copy.copy(self)
         _ClassicControlRenderer.__init__(
             other, *render_size(self.height, self.width), self._painter, self._oversampling
@@ -87,11 +79,9 @@ class _ClassicControlRenderer:
         return other
 
     def is_equivalent(self, other: object) -> bool:
-        """Tell whether another renderer renders the same frames."""
         return isinstance(other, _ClassicControlRenderer) and self.__getstate__() == other.__getstate__()
 
     def close(self) -> None:
-        """Free the surfaces. Rendering again makes others."""
         self._canvas = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -167,7 +157,6 @@ class _Canvas:
         return pygame.Rect(left * x, top * y, (-(-box.right // x) - left) * x, (-(-box.bottom // y) - top) * y)
 
     def _resize(self, surface: pygame.Surface, box: pygame.Rect) -> NDArray[np.uint8]:
-        """Resize a box of whole tiles to pixels of a frame, with its top up."""
         counts = box.w // self._tile[0], box.h // self._tile[1]
         size = counts[0] * self._resized_tile[0], counts[1] * self._resized_tile[1]
         resized = pygame.transform.smoothscale(surface.subsurface(box), size)

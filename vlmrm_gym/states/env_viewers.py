@@ -120,10 +120,7 @@ def camera_type(renderer: Any) -> mujoco.mjtCamera:
 
 
 def render_own(env: gym.Env[Any, Any]) -> Any:
-    """Call `env.render()` in the OpenGL context of the environment's viewer.
-
-    Gymnasium's viewers draw in whichever context is current. Once another one has been made, that is not theirs.
-    """
+    """Call `env.render()` in the OpenGL context of its viewer: Gymnasium's viewers draw in whichever is current."""
     viewer = find_viewer(getattr(find_scene(env), "mujoco_renderer", None))
     if not isinstance(viewer, OffScreenViewer):
         with _remedy_named(env):
@@ -174,7 +171,6 @@ def render_views(env: gym.Env[Any, Any], cameras: Sequence[CameraFields]) -> lis
 
 
 def _render_view(env: gym.Env[Any, Any], viewer: OffScreenViewer, camera: CameraFields, markers: list[Any]) -> Any:
-    """Render the environment from one camera."""
     set_fields(viewer.cam, camera)
     viewer._markers[:] = markers  # rendering clears them
     position = viewer.scn.camera[0].pos

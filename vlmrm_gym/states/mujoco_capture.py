@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.states import env_viewers
 from vlmrm_gym.states.cameras import from_fields
 from vlmrm_gym.states.mujoco import MuJoCoRenderer, pose
-from vlmrm_gym.states.scene_changes import SceneChange, camera_field, same_sizes, same_value
+from vlmrm_gym.states.scene_changes import CAMERA_FIELD, SceneChange, same_sizes, same_value
 from vlmrm_gym.states.watch import ModelWatch, PhysicsWatch, ViewerWatch, Watch, data_memory, restored, small_memory
 
 _FIRST = 2
@@ -89,9 +89,8 @@ class MuJoCoCapture:
         return self._trial is None or self._trial(self._scene, self._viewer, self._renderer, self._own_camera)
 
     def _compare_cameras(self) -> SceneChange | None:
-        """Compare the cameras with those of the renderer."""
         moved = {
-            camera_field(number, name): value
+            f"{CAMERA_FIELD}{number}.{name}": value
             for number, (camera, fields) in enumerate(zip(self._cameras, self._renderer.cameras, strict=True))
             for name, value in camera.items()
             if not same_value(value, fields[name])

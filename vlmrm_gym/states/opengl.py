@@ -142,7 +142,6 @@ def _egl_restorer() -> Callable[[], object]:
 
 
 def _release_egl() -> None:
-    """Make no context current."""
     from OpenGL import EGL
 
     if display := EGL.eglGetCurrentDisplay():

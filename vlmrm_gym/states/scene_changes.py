@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import mujoco
 
 CAMERA_FIELD = "camera."
-"""Prefix of the fields of a renderer's cameras in scene changes; other fields are of the model."""
+"""Begins the names of cameras' fields in scene changes, "camera.0.distance"; other fields are of the model."""
 _FRAME = "frame"
 """The captured frame of a change, among the names of its fields in a file."""
 DRAWN = (
@@ -36,11 +36,6 @@ _UPLOADED = (*LARGE, "mat_tex", "vis.map", "vis.rgba", "stat.extent", "stat.cent
 """Prefixes of fields that are uploaded to the OpenGL context."""
 _RENDERER_SETTINGS = ("vis.quality.", "vis.global_.offwidth", "vis.global_.offheight")
 """Settings that the renderer overrides."""
-
-
-def camera_field(number: int, name: str) -> str:
-    """Name a camera's field as scene changes do."""
-    return f"{CAMERA_FIELD}{number}.{name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +60,7 @@ class SceneChange:
 
 @dataclass(frozen=True, eq=False)
 class SceneUpdate:
-    """The difference between the scene changes of an environment's previous and newest state.
-
-    Environments in other processes send updates instead of whole changes: a new texture crosses the pipe once.
-    """
+    """The difference of two scene changes of an environment: a new texture crosses the pipe of a process once."""
 
     number: int
     """Number of the update in its environment, from 0. A gap means that an update was lost."""

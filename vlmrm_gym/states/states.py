@@ -96,7 +96,6 @@ class States:
         return replace(self._rows(used), clips=clips.reshape(-1, *self.clips.shape[1:]))
 
     def _rows(self, index: slice | NDArray[Any]) -> "States":
-        """Select rows, without clips."""
         if self.changes is None:
             return States(self.rows[index])
         chosen = np.arange(len(self.rows))[index]
@@ -106,10 +105,6 @@ class States:
     def newest(self) -> "States":
         """The states themselves, without what came before them in their clips."""
         return self if self.clips is None else self._rows(self.clips.reshape(len(self), -1)[:, -1])
-
-    def gather(self, frames: NDArray[np.uint8], index: slice) -> NDArray[np.uint8]:
-        """Gather the frames of states, (B, ...), or their clips, (B, F, ...), from the frames of all rows, (N, ...)."""
-        return frames[index if self.clips is None else self.clips[index]]
 
     @classmethod
     def concatenate(cls, parts: Sequence["States"]) -> "States":

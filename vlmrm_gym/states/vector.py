@@ -254,10 +254,7 @@ def _wrap(env: gym.Env[Any, Any], camera: Any, quality: Quality) -> CaptureState
 def as_vector_env(
     env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]], mode: AutoresetMode | None
 ) -> VectorEnv[Any, Any, Any]:
-    """Return a vector environment as it is, or a `SyncVectorEnv` of a list of functions, which resets as `mode` says.
-
-    If this raises, the environments that the functions made are closed.
-    """
+    """Return vector environments as they are, or a `SyncVectorEnv` of functions, whose environments an error closes."""
     if isinstance(env, VectorEnv):
         if isinstance(env.unwrapped, SyncVectorEnv):
             _check_distinct(env.unwrapped.envs)

@@ -44,27 +44,16 @@ class Capture:
         """Call this after every reset of the environment: changes that only resets make are looked for then."""
 
 
-class FrameCapture(Capture):
-    """Captures the frames that an environment renders."""
-
-    def __init__(self, env: gym.Env[Any, Any], renderer: FrameStore) -> None:
-        self._env, self._renderer = env, renderer
-
-    def __call__(self) -> tuple[NDArray[np.uint8], None]:
-        """A copy of the current frame, uint8 (H, W, 3)."""
-        return self._renderer.capture(self._env), None
-
-
-class ClassicControlCapture(Capture):
-    """Reads the states of cart-pole or mountain car. Once the appearance has changed, the environment's own frames."""
+class DirectCapture(Capture):
+    """Reads the states that a renderer captures. Once the appearance has changed, the environment's own frames."""
 
     def __init__(self, env: gym.Env[Any, Any], renderer: Any, appearance: Mapping[str, float]) -> None:
         self._env: Any = env
         self._renderer, self._appearance = renderer, appearance
 
-    def __call__(self) -> tuple[NDArray[np.float64], SceneChange | None]:
-        """The state, float64 (state_size,), with the frame if the renderer would draw another one."""
-        if getattr(self._env, "state", None) is None:
+    def __call__(self) -> tuple[NDArray[Any], SceneChange | None]:
+        """The state, float64 (state_size,), with the frame if the renderer would draw another; or a stored frame."""
+        if self._appearance and getattr(self._env, "state", None) is None:
             raise ResetNeeded(f"{self._env} has no state to draw yet. Call `reset` first.")
         state = self._renderer.capture(self._env)
         if all(getattr(self._env, name) == value for name, value in self._appearance.items()):
@@ -105,7 +94,6 @@ class StateView:
         self._renderer = make_renderer(env, camera=camera, quality=quality)
         """Draws at the environment's own size."""
         self._renderers = [self._renderer]
-        """All that this view draws with."""
         self._view_capture = self._capture = self._make_capture(self._renderer)
         if pin:
             self.pin_camera()
@@ -153,10 +141,10 @@ class StateView:
     def _make_capture(self, renderer: Any, view: Any = None) -> Any:
         """Reads states for a renderer; `view` is this environment's own of the same size, if that is another's."""
         if isinstance(renderer, FrameStore):
-            return FrameCapture(self._env, renderer)
+            return DirectCapture(self._env, renderer, {})
         base: Any = self._env.unwrapped
         if (appearance := _find_appearance(base)) is not None:
-            return ClassicControlCapture(base, renderer, appearance)
+            return DirectCapture(base, renderer, appearance)
         from vlmrm_gym.states.mujoco_capture import MuJoCoCapture
 
         cameras = (view or renderer).cameras
@@ -265,7 +253,6 @@ def _find_appearance(base: Any) -> Mapping[str, Any] | None:
 
 
 def _is_redrawn(env: gym.Env[Any, Any]) -> bool:
-    """Tell whether a wrapper changes what is rendered."""
     while isinstance(env, gym.Wrapper):
         if type(env).render is not gym.Wrapper.render and not isinstance(env, _PASSTHROUGH):
             return True

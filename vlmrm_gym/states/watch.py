@@ -67,15 +67,16 @@ class ModelWatch:
         """Compute the difference now; None without one. Returns the same object until something changes."""
         memory = [part.tobytes() for part in self._memory]
         samples = [array.take(indices).tobytes() for array, indices in self._samples]
-        large = (after_reset and self._large_changed()) or samples != self._last_samples
+        large = samples != self._last_samples
+        if after_reset:
+            before, self._digests = (
+                self._digests,
+                [xxh3_128_digest(one.view(np.uint8).data) for one in self._large.values()],
+            )
+            large |= self._digests != before
         if large or memory != self._last_memory:
             self._last_memory, self._last_samples, self._change = memory, samples, self._compare(large=large)
         return self._change
-
-    def _large_changed(self) -> bool:
-        digests = [xxh3_128_digest(array.view(np.uint8).data) for array in self._large.values()]
-        changed, self._digests = digests != self._digests, digests
-        return changed
 
     def _compare(self, *, large: bool) -> SceneChange | None:
         """Compare field by field; the large fields only if `large`."""
@@ -90,7 +91,6 @@ class ModelWatch:
 
 
 def _large_arrays(model: mujoco.MjModel) -> dict[str, NDArray[Any]]:
-    """Find the fields that are too large to be compared at every step, by name, flat."""
     names = (name for name in field_names(model) if name.startswith(LARGE))
     return {name: array for name in names if (array := getattr(model, name).reshape(-1)).nbytes > _MAX_GAP}
 
@@ -290,7 +290,6 @@ def _viewer_is_gymnasiums(renderer: Any) -> bool:
 
 
 def _render_methods(env: gym.Env[Any, Any], scene: Any) -> list[Any]:
-    """Find the functions that render: of the environment, of its scene and of what draws it."""
     renders = (env.unwrapped.render, getattr(scene, "render", None), env_viewers.find_drawer(scene).render)
     return [getattr(render, "__func__", render) for render in renders]
 

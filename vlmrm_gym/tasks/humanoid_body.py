@@ -31,7 +31,6 @@ class _Scratch(threading.local):
 
     @cached_property
     def data(self) -> mujoco.MjData:
-        """The thread's own."""
         return mujoco.MjData(plain_model())
 
 

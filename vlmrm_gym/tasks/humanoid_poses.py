@@ -147,13 +147,9 @@ def interpolate_from_stand(task: str, fractions: NDArray[np.float64]) -> NDArray
 
 def orientation(yaw: float, pitch: float, roll: float) -> NDArray[np.float64]:
     """The quaternion of a roll, then a pitch, then a yaw, in degrees: float64 (4,)."""
-    total = np.array([1.0, 0.0, 0.0, 0.0])
-    for axis, degrees in (((0.0, 0.0, 1.0), yaw), ((0.0, 1.0, 0.0), pitch), ((1.0, 0.0, 0.0), roll)):
-        turn, product = np.empty(4), np.empty(4)
-        mujoco.mju_axisAngle2Quat(turn, np.array(axis), np.deg2rad(degrees))
-        mujoco.mju_mulQuat(product, total, turn)
-        total = product
-    return total
+    quaternion = np.empty(4)
+    mujoco.mju_euler2Quat(quaternion, np.deg2rad([yaw, pitch, roll]), "zyx")
+    return quaternion
 
 
 def on_floor(states: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -167,7 +163,6 @@ def on_floor(states: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @cache
 def _joints() -> Mapping[str, int]:
-    """Indices of the hinge joints in `qpos`."""
     model = plain_model()
     return {model.joint(i).name: int(model.jnt_qposadr[i]) for i in range(1, model.njnt)}
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from vlmrm_gym.learning.demonstrations import Footage
 
 FILES = (FILE, HEAD, "fit.json", "curves.png")
-"""What is written."""
 CNN = "cnn"
 """The encoder that is learned from the videos themselves."""
 _STILL = 24
@@ -118,7 +117,6 @@ def _fit(command: FitVideos) -> Demonstrations:
 
 
 def _find(command: FitVideos, opened: ExitStack) -> list[Recording]:
-    """Find all recordings. What is skipped is said."""
     videos: Any = command.videos
     is_one = isinstance(videos, str | os.PathLike) or (isinstance(videos, np.ndarray) and videos.ndim == 4)
     recordings: list[Recording] = []
@@ -143,7 +141,6 @@ def _find(command: FitVideos, opened: ExitStack) -> list[Recording]:
 
 
 def _of_dataset(folder: Path, command: FitVideos, opened: ExitStack) -> list[Recording]:
-    """Make recordings of the episodes of a dataset of `vlmrm-gym dataset`, one for each view."""
     from vlmrm_gym.tools.segments import DatasetSegments
 
     segments = opened.enter_context(DatasetSegments(folder, command.camera, trust_code=command.trust_code))
@@ -163,7 +160,6 @@ def _draw(draw: Any, states: Any, view: int, part: slice) -> Any:
 
 
 def _play(id: str, command: FitVideos, recordings: Sequence[Recording], opened: ExitStack) -> list[Recording]:
-    """Record random behaviour in an environment, as long as the recordings are."""
     from vlmrm_gym.data.rollouts import play, random_actions
     from vlmrm_gym.states import StateView
     from vlmrm_gym.states.drawing import Drawings

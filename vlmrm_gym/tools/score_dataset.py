@@ -39,34 +39,28 @@ class _Frames:
 
     @staticmethod
     def make_renderer(render_size: object) -> FrameStore:
-        """Make the renderer of the frames."""
         return FrameStore()
 
     def specify(self, flags: RewardFlags) -> dict[str, RewardSpec]:
-        """Make the rewards of flags, by their labels."""
         return flags.specifications()
 
 
-class FramesOfMinari(_Frames):
+class FramesOfMinari(_Frames, MinariFrames):
     """A Minari dataset of frames."""
-
-    def __init__(self, data: Path) -> None:
-        self._source = MinariFrames(data)
-        self.count = self._source.count
 
     def episodes(self) -> Iterator[tuple[States, Iterator[States]]]:
         """The first state of each episode, and those that actions led to, some at a time."""
         for number in range(self.count):
-            frames = self._source.read(number)
+            frames = self.read(number)
             yield States(frames[:1]), (States(part) for part in np.array_split(frames[1:], len(frames) // 64 + 1))
 
     def task_rewards(self) -> Iterator[NDArray[np.float64]]:
         """The environment's own rewards, of each episode float64 (T,)."""
-        return read_task_rewards(self._source.data, self.count)
+        return read_task_rewards(self.data, self.count)
 
     def write(self, out: Path, told: dict[str, Any], rewards: Rewards) -> None:
         """Write the copy into a folder that is not there yet. `told` are settings of the command."""
-        write_rewards(self._source.data, out, told["columns"], rewards)
+        write_rewards(self.data, out, told["columns"], rewards)
 
 
 class StatesOfOurs:

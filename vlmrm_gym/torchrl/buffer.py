@@ -26,7 +26,6 @@ class _ArrivedSampler(RandomSampler):
         self._rows: torch.Tensor | None = None
 
     def mark(self, rows: torch.Tensor, arrived: bool) -> None:
-        """Say whether rows have their rewards."""
         self.arrived[rows], self._rows = arrived, None
 
     def sample(self, storage: Any, batch_size: int) -> tuple[torch.Tensor, dict[str, Any]]:
@@ -170,7 +169,6 @@ class LateReplayBuffer(TensorDictReplayBuffer):
 
 
 def _find_env(env: Any) -> VLMRewardEnv:
-    """The environments that transforms are around."""
     while not isinstance(env, VLMRewardEnv):
         if (inner := getattr(env, "base_env", None)) is None or inner is env:
             raise TypeError(f"`env` must be a VLMRewardEnv, or transforms around one. Received {short_repr(env)}.")

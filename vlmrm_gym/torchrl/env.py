@@ -9,13 +9,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from tensordict import TensorDict, TensorDictBase
-from torchrl.data import (
-    Binary,
-    Bounded,
-    Categorical,
-    Composite,
-    Unbounded,
-)
+from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 from vlmrm_gym._util.errors import close_on_error
@@ -123,7 +117,6 @@ class VLMRewardEnv(EnvBase):
 
 
 def _as_spec(space: gym.Space[Any], count: int) -> Any:
-    """Make the spec of so many elements of a space."""
     if isinstance(space, spaces.Box):
         shape, dtype = torch.Size([count, *space.shape]), torch.as_tensor(np.empty(0, space.dtype)).dtype
         if not space.is_bounded():

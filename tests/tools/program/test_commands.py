@@ -92,7 +92,7 @@ BAD_INPUT = [
     (["good.py", "VLMRM/CartPole-v9"], "`id` must be a registered ID"),
     (["good.py"], "`id` must be a registered ID, module:ID or package.module:function. Received None"),
     (["good.py", CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),
-    (["good.py", CARTPOLE, "--limit-random", "2"], "`random` must be a share from 0 to 1. Received 2.0."),
+    (["good.py", CARTPOLE, "--limit-random", "2"], "`random` must be a number from 0 to 1. Received 2.0."),
     (["good.py", CARTPOLE, "--size", "[0, 1]"], "`size` must be None, or"),
     (["good.py", CARTPOLE, "--run", "nowhere", *FEW], "nowhere"),
     (["good.py", "VLMRM/Humanoid-kneel-v0", "--camera", "front-side", *FEW], "`camera` must have one view here"),

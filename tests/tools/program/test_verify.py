@@ -229,7 +229,7 @@ def test_limits_are_what_the_caller_says(swings):
     for source, limits in ((WAITS, {"random": 1, "negatives": 1}), (half, {"threshold": 0.5})):
         assert not verify(Program(source=source), swings).accepted
         assert verify(Program(source=source), swings, Limits(**limits)).accepted
-    with pytest.raises(ValueError, match=r"`random` must be a share from 0 to 1\. Received 1\.1\."):
+    with pytest.raises(ValueError, match=r"`random` must be a number from 0 to 1\. Received 1\.1\."):
         Limits(random=1.1)
 
 

@@ -80,7 +80,6 @@ class EndpointReward(RewardModel):
         return digest.hexdigest()
 
     def _ask(self, new: dict[str, NDArray[np.uint8]]) -> dict[str, float]:
-        """Ask about states by their keys: their rewards."""
         keys, rewards = list(new), dict[str, float]()
         answers = self._questioner.answer(
             keys, lambda: self._questioner.calls(1), lambda key: partial(self._estimate, new[key])

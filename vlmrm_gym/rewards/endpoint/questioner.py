@@ -160,7 +160,6 @@ class Questioner:
         self.budget.end(unused, question.tokens)
 
     def _reserve(self, question: Question) -> bool:
-        """Reserve a further call for a question; False if none is left."""
         fits = self.budget.add()
         question.reserved += fits
         return fits
@@ -239,7 +238,6 @@ class Questioner:
         return sum(votes) / len(votes)
 
     def _warn_of_votes(self) -> None:
-        """Warn, once, that answers are means of votes."""
         with self._lock:
             warned, self._has_warned = self._has_warned, True
         if not warned:

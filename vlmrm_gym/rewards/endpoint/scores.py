@@ -18,10 +18,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS scores (key TEXT PRIMARY KEY, asker TEXT, s
 
 
 class ScoresFile(Database):
-    """Stores scores of states, and replies of conversations (without a score), in an SQLite file; None: in memory.
-
-    Errors are those of `Database`.
-    """
+    """Stores scores of states, and replies of conversations, without one, in an SQLite file, see `Database`."""
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__(path, _APPLICATION_ID, _TABLE, "file of scores")

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-import numpy as np
-
-from vlmrm_gym._util.validation import UNAFFECTED, answer_key, is_number, short_repr
+from vlmrm_gym._util.validation import UNAFFECTED, answer_key, check_seconds, short_repr
 from vlmrm_gym.rewards.clip import check_count, checked, integer, optional
 
 _REFUSED = ("model", "messages", "logprobs", "top_logprobs", "stream", "n", "extra_headers", "extra_query", "timeout")
@@ -52,7 +50,7 @@ class EndpointSettings:
     to need as many as the largest before it."""
     concurrency: int = field(default=8, metadata=UNAFFECTED | {"check": check_count})
     """The most requests at a time."""
-    timeout: float = field(default=60.0, metadata=UNAFFECTED)
+    timeout: float = field(default=60.0, metadata=UNAFFECTED | {"check": check_seconds})
     """Seconds that a request may take, to the last byte of its reply."""
     retries: int = field(default=5, metadata=UNAFFECTED | {"check": integer(0, 1_000)})
     """How often a failed request is repeated, after `Retry-After` (up to two minutes) or longer and longer pauses."""
@@ -83,8 +81,6 @@ class EndpointSettings:
         if self.base_url is not None:
             check_address("base_url", self.base_url)
         checked(self)
-        if not is_number(self.timeout) or not 0 < self.timeout < np.inf:
-            raise ValueError(f"`timeout` must be a positive number of seconds. Received {short_repr(self.timeout)}.")
         if not isinstance(self.request, Mapping):
             raise TypeError(f"`request` must be a mapping of names to values. Received {short_repr(self.request)}.")
         extra = self.request.get("extra_body", {})
@@ -103,8 +99,8 @@ class EndpointSettings:
             )
 
 
-def check_address(name: str, value: object) -> None:
-    """Raise a ValueError unless a value is the address of a server without a key in it."""
+def check_address(name: str, value: Any) -> str:
+    """Return an address. Raise a ValueError unless it is that of a server, without a key in it."""
     address = None
     with suppress(ValueError):  # brackets or a port that are none
         address = urlsplit(value if isinstance(value, str) else "")
@@ -116,3 +112,4 @@ def check_address(name: str, value: object) -> None:
             f"`{name}` must not have a key, a password or a query in it, as it is written to files. Pass the key by "
             "the environment."
         )
+    return value

@@ -44,9 +44,7 @@ class Endpoint(EndpointSettings, RewardSpec):
     every: int = field(default=1, metadata=UNAFFECTED | {"check": check_count})
     """Ask about every k-th state of an episode, from the first on. The states in between get the reward of the one
     before them: `infos["vlm_scored"]` is False there."""
-    size: tuple[int, int] | None = field(
-        default=None, metadata=UNAFFECTED | {"check": lambda _, size: check_size(size)}
-    )
+    size: tuple[int, int] | None = field(default=None, metadata=UNAFFECTED | {"check": check_size})
     """Height and width at which states are drawn, in pixels; None: the environment's own."""
     cache: str | None = field(default=None, metadata=UNAFFECTED | {"check": optional(check_text)})
     """SQLite file that keeps answers, made if there is none; None: in memory. Processes that share it may each ask

@@ -24,18 +24,11 @@ if TYPE_CHECKING:
 
 
 def execute(source: str, name: str, *, isolate: bool = True) -> "IsolatedProgram | TrustedProgram":
-    """Execute a program.
+    """Execute a program in Python, see `vlmrm_gym.Program`; messages have its name.
 
-    Args:
-        source: Python, see `vlmrm_gym.Program`.
-        name: Of the program, for messages.
-        isolate: Whether it runs in an isolated process; otherwise in this one, where it can do everything.
-
-    Returns:
-        A `TrustedProgram`, or what has the same methods.
-
-    Raises:
-        ProgramError: It cannot be executed, or this machine cannot isolate it.
+    It runs in an isolated process; or, without `isolate`, in this one, where it can do everything. Returns a
+    `TrustedProgram`, or what has the same methods. A ProgramError if it cannot be executed, or this machine cannot
+    isolate it.
     """
     if not isolate:
         return TrustedProgram(source, name)
@@ -64,18 +57,12 @@ class TrustedProgram:
         self.subtasks = self._program.subtasks
 
     def run(self, frames: NDArray[Any], memory: bytes | None = None) -> tuple[NDArray[np.float64], bytes | None]:
-        """The answers for successive frames of an episode; of a function, for any frames.
+        """The answers for successive frames of an episode, float64 (B,), finite; of a function, for any frames.
 
-        Args:
-            frames: uint8 (B, H, W, 3), or states, float64 (B, S).
-            memory: What sub-tasks remember of the frames before; None: the episode begins. It can be passed on to
-                another process that executes the same program, and says nothing outside of one.
-
-        Returns:
-            float64 (B,), finite; and what sub-tasks remember now, None for a function.
-
-        Raises:
-            ProgramError: The program failed. What is remembered is as before.
+        Frames are uint8 (B, H, W, 3), or states, float64 (B, S). `memory` is what sub-tasks remember of the frames
+        before; None: the episode begins. Also returns what they remember now, None for a function; another process that
+        executes the same program may go on with it. A ProgramError if the program failed: what is remembered is as
+        before.
         """
         values, remembered, frames = list[float](), None, frames.view()
         frames.flags.writeable = False

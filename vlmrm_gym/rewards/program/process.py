@@ -135,7 +135,6 @@ class _Failed(Exception):
 
     @classmethod
     def by(cls, kind: bytes, payload: bytes) -> "_Failed":
-        """Make the failure of a record."""
         return cls("", payload[:MAX_TEXT].decode(errors="replace")) if kind == b"e" else cls(_NO_ANSWER)
 
 
@@ -229,12 +228,10 @@ class _Process:
         return _SIGNALS.get(signal.Signals(-status), f"Its process was killed by {signal.Signals(-status).name}.")
 
     def log_tail(self) -> str:
-        """Read the end of what the process wrote before it was isolated."""
         size = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), 2_000, max(0, size - 2_000)).decode(errors="replace").strip()
 
     def close(self) -> None:
-        """Kill the process, and wait until it has ended."""
         self._child.kill()
         self._child.wait()
 

@@ -56,10 +56,7 @@ def is_supported() -> bool:
 
 
 def enter(memory: int) -> None:
-    """Isolate this process for good: one thread, no file but the pipes 0 and 1, and so many bytes of memory in all.
-
-    Raises an OSError if the kernel refuses.
-    """
+    """Isolate this process for good: one thread, pipes 0 and 1, so many bytes of memory. An OSError if that fails."""
     for limit, value in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
         resource.setrlimit(limit, (value, value))
     _prctl(_SET_DUMPABLE, 0)

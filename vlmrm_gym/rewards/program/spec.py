@@ -68,9 +68,9 @@ class Program(RewardSpec):
     """The program itself, in place of a file."""
     inputs: Inputs = field(default="frames", metadata={"check": one_of(Inputs)})
     """"frames", or "states": the numbers that a frame is drawn from."""
-    size: tuple[int, int] | None = field(default=None, metadata={"check": lambda _, size: check_size(size)})
+    size: tuple[int, int] | None = field(default=None, metadata={"check": check_size})
     """Height and width of the frames, in pixels; None: as large as the environment draws them."""
-    isolate: bool = True
+    isolate: bool = field(default=True, metadata={"check": check_flag})
     """False: it runs in this process, and can do what you can. Needed on other systems than Linux."""
     sha256: str | None = None
     """SHA-256 of the program. It is filled in; files with another one are refused."""
@@ -83,7 +83,6 @@ class Program(RewardSpec):
         for name in ("path", "source", "sha256"):
             if not isinstance(getattr(self, name), str | None):
                 raise TypeError(f"`{name}` must be a text. Received {short_repr(getattr(self, name))}.")
-        check_flag("isolate", self.isolate)
         checked(self)
         if self.size is not None and math.prod(self.size) > MAX_PIXELS:
             raise ValueError(f"`size` must have at most {MAX_PIXELS:,} pixels. Received {self.size}.")
@@ -143,7 +142,6 @@ class Program(RewardSpec):
         return reward
 
     def _is_verified(self) -> bool:
-        """Tell whether a record beside its file says that this very program was verified."""
         with suppress(InputError):
             values = None if self.path is None else read_json(record_file(self.path))
             return isinstance(values, dict) and values.get("sha256") == self.sha256

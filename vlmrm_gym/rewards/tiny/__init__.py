@@ -5,6 +5,7 @@ Made by `bundled_model/`. open_clip reads this folder, too: as model="local-dir:
 
 import json
 from functools import cache
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from safetensors.torch import load_file
 
 from vlmrm_gym.rewards.tiny import scenes
 from vlmrm_gym.rewards.tiny.network import Network, make_network
-from vlmrm_gym.rewards.tiny.tokenizer import Tokenizer
 
 FOLDER = Path(__file__).parent
 ANCHORS = FOLDER / "anchors.safetensors"
@@ -28,12 +28,25 @@ OUT_OF_DOMAIN = (
 )
 
 
-def load(dtype: torch.dtype) -> tuple[Network, Tokenizer, dict[str, Any]]:
+def load(dtype: torch.dtype) -> tuple[Network, Any, dict[str, Any]]:
     """Load the network, its tokenizer, and its preprocessing in open_clip's terms."""
     network = make_network(load_file(FOLDER / "open_clip_model.safetensors"), dtype)
     scenes.observe(network)
     config = json.loads((FOLDER / "open_clip_config.json").read_text())
-    return network, Tokenizer(), config["preprocess_cfg"]
+    return network, _load_tokenizer(), config["preprocess_cfg"]
+
+
+def _load_tokenizer() -> Any:
+    """Load open_clip's tokenizer from its file, which needs no other one: the package takes seconds, and 0.25 GB."""
+    package = find_spec("open_clip")  # does not import it
+    assert package is not None
+    assert package.origin is not None
+    spec = spec_from_file_location("vlmrm_gym_tokenizer", Path(package.origin).with_name("tokenizer.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.SimpleTokenizer()
 
 
 @cache

@@ -52,28 +52,9 @@ class AttentionPool(nn.Module):
         x = x.flatten(2).permute(2, 0, 1)  # (HW, B, C)
         x = torch.cat([x.mean(dim=0, keepdim=True), x])
         x = x + self.positional_embedding[:, None, :].to(x.dtype)
-        pooled, _ = F.multi_head_attention_forward(
-            query=x,
-            key=x,
-            value=x,
-            embed_dim_to_check=x.shape[-1],
-            num_heads=self.num_heads,
-            q_proj_weight=self.q_proj.weight,
-            k_proj_weight=self.k_proj.weight,
-            v_proj_weight=self.v_proj.weight,
-            in_proj_weight=None,
-            in_proj_bias=torch.cat([self.q_proj.bias, self.k_proj.bias, self.v_proj.bias]),
-            bias_k=None,
-            bias_v=None,
-            add_zero_attn=False,
-            dropout_p=0.0,
-            out_proj_weight=self.c_proj.weight,
-            out_proj_bias=self.c_proj.bias,
-            use_separate_proj_weight=True,
-            training=False,
-            need_weights=False,
-        )
-        return pooled[0]
+        heads = (project(x).unflatten(2, (self.num_heads, -1)) for project in (self.q_proj, self.k_proj, self.v_proj))
+        pooled = F.scaled_dot_product_attention(*(each.permute(1, 2, 0, 3) for each in heads))  # (B, heads, 1 + HW, -1)
+        return self.c_proj(pooled.permute(2, 0, 1, 3).flatten(2))[0]
 
 
 class ImageTower(nn.Module):

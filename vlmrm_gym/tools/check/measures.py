@@ -110,7 +110,6 @@ def _distance(counts: Counts, scaled: NDArray[np.float64], successes: NDArray[np
 
 
 def _draw(labels: NDArray[np.bool_], groups: NDArray[np.int64], resamples: int, seed: int) -> Iterator[Counts]:
-    """Draw the counts of each resample."""
     rng = np.random.default_rng(seed)
     _, group = np.unique(groups, return_inverse=True)
     kinds = 2 * (np.bincount(group, labels) > 0) + (np.bincount(group, ~labels) > 0)  # which labels a group has

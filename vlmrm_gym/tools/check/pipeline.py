@@ -52,11 +52,7 @@ CHANGING = (
 
 
 def audit(
-    settings: AuditSettings,
-    candidates: Sequence[Candidate],
-    *,
-    progress: "tqdm[Any] | None" = None,
-    command: str = "",
+    settings: AuditSettings, candidates: Sequence[Candidate], *, progress: "tqdm[Any] | None" = None, command: str = ""
 ) -> Report:
     """Measure all candidates, from `find_candidates`; the report's sections are about the first one.
 
@@ -103,7 +99,6 @@ def _audit_scene(
     *,
     with_sections: bool,
 ) -> list[Report]:
-    """Report on candidates that share an encoder, a render style and cameras."""
     seed = settings.seed
     with ExitStack() as opened:
         env = opened.enter_context(closing(settings.make_env(candidates[0].textured)))
@@ -112,7 +107,8 @@ def _audit_scene(
         rollouts = play_rollouts(settings, scene)
         _check_camera(scene, rollouts)
         visited = States.concatenate([rollout.states for rollout in rollouts])
-        is_changing = _changes_scene(rollouts)
+        # A state made from its numbers would lack what differs from the renderer's scene.
+        is_changing = any(change is not None for rollout in rollouts for change in rollout.with_initial.changes or ())
         reason = ORDERED if rewards.encoder.ordered else CHANGING if is_changing else NO_STATES
         task = None if is_changing or rewards.encoder.ordered else settings.task_states(env, visited.rows)
         samples = collect(settings, scene, task, rollouts)
@@ -147,13 +143,7 @@ def _audit_scene(
     return reports
 
 
-def _changes_scene(rollouts: Sequence[Trajectory]) -> bool:
-    """Tell whether a state's scene differs from the renderer's: a state made from its numbers would lack that."""
-    return any(change is not None for rollout in rollouts for change in rollout.with_initial.changes or ())
-
-
 def _check_camera(scene: Scene, rollouts: Sequence[Trajectory]) -> None:
-    """Raise an `InputError` if all frames of every camera are alike."""
     ends = [rollout.with_initial[np.array([0, -1])] for rollout in rollouts]
     frames = scene.draw(States.concatenate(ends)).astype(np.int16)
     if np.abs(frames - frames[:1]).max() <= 2:
@@ -263,7 +253,6 @@ def summarise(
 def _measure_threshold(
     samples: Samples, reward: Reward, threshold: float | Literal["auto"] | None
 ) -> Mapping[str, float]:
-    """Measure the errors of a threshold on the labelled states; "auto" chooses the best."""
     labelled = samples.labelled
     if threshold is None or labelled.success is None or not labelled.has_both:
         return {}

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import InputError, as_input_error, said_warnings
 from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.clip import CLIP
+from vlmrm_gym.rewards.combined_model import is_missing
 from vlmrm_gym.rewards.current_head import apply_head
-from vlmrm_gym.rewards.heads import CombineViews, is_missing
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import Features, Rewards
 from vlmrm_gym.rewards.spec import RewardSpec

@@ -73,11 +73,7 @@ class Samples:
 
     @property
     def labelled(self) -> Sample:
-        """The states that the headline measures are of.
-
-        The states around the goal show agreement best, unless the user passed rollouts; of the two, those among which
-        are both successes and failures.
-        """
+        """The states of the headline measures: around the goal, unless rollouts were passed; those with both labels."""
         in_order = [self.visited, self.around] if self.passed else [self.around, self.visited]
         return next((sample for sample in in_order if sample is not None and sample.has_both), self.visited)
 

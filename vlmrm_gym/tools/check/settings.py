@@ -29,7 +29,6 @@ LOOKS_BACK = (
     "Progress and success look at the states before. They were checked by the scores that they are made of: a state "
     "for itself has no progress."
 )
-"""A note on rewards that look back."""
 
 SuccessFunction = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
 """From states, float64 (N, S), to whether they succeed, bool (N,)."""
@@ -122,7 +121,6 @@ def find_candidates(
 
 
 def _draw_goals(settings: AuditSettings, camera: Any, textured: bool | None) -> list[NDArray[np.uint8]]:
-    """Draw the goals of the task, as a candidate sees them."""
     if settings.task is None:
         raise InputError(f'`goal_images`="task" is for registered tasks. Received {settings.name}. Pass pictures.')
     with as_input_error(DependencyNotInstalled):

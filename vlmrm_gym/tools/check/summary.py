@@ -157,7 +157,6 @@ def print_summary(report: Report, console: Console, path: Path | None) -> None:
 
 
 def _others(row: MeasuredCandidate, names: Sequence[str]) -> list[str]:
-    """Describe the settings of a row by which it differs from others."""
     settings = row.candidate.settings
     known = [name for name in names if settings.get(name) is not None]
     return [f"{label(name).lower()} {describe_setting(settings[name])}" for name in known]

@@ -109,7 +109,7 @@ def gather(
         InputError: The environment, a number, a camera or a dataset cannot be used.
     """
     with as_input_error():
-        size = check_size(size)
+        size = check_size("size", size)
     for name, value, least in (("episodes", episodes, 1), ("steps", steps, 1), ("seed", seed, 0)):
         if value is not None and not least <= value < 2**31:
             raise InputError(f"`{name}` must be from {least} to {2**31 - 1}. Received {value}.")

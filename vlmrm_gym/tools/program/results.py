@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.files import atomic_write_text
-from vlmrm_gym._util.validation import is_finite, short_repr
+from vlmrm_gym._util.validation import check_finite, check_fraction
 from vlmrm_gym.rewards.program.spec import Program
 
 
@@ -32,10 +32,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("random", "experts", "negatives"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"`{name}` must be a share from 0 to 1. Received {short_repr(getattr(self, name))}.")
-        if not is_finite(self.threshold):
-            raise ValueError(f"`threshold` must be a finite number. Received {short_repr(self.threshold)}.")
+            check_fraction(name, getattr(self, name))
+        check_finite("threshold", self.threshold)
 
 
 @dataclass(frozen=True, kw_only=True)

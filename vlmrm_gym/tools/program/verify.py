@@ -47,10 +47,7 @@ ALIKE = "The program must not return the same for every frame of every episode."
 
 
 def verify(
-    program: Program,
-    examples: Examples,
-    limits: Limits | None = None,
-    progress: Callable[[], object] = lambda: None,
+    program: Program, examples: Examples, limits: Limits | None = None, progress: Callable[[], object] = lambda: None
 ) -> Verification:
     """Verify a program.
 
@@ -95,9 +92,7 @@ class ScoredEpisode:
     """An episode, or what was made of one, with the values that a program returned."""
 
     name: str
-    """The name in the table."""
     number: int
-    """The number of the episode."""
     steps: NDArray[np.int64]
     """int64 (T,): the steps of the episode that are looked at."""
     order: NDArray[np.int64]
@@ -108,7 +103,6 @@ class ScoredEpisode:
     subtasks: int
     threshold: float
     change: Change = np.asarray
-    """Changes the frames."""
 
     @property
     def episode(self) -> Trajectory:
@@ -200,14 +194,12 @@ class _Verifier:
         self._rng = np.random.default_rng(0)
 
     def all_failures(self) -> list[Failure]:
-        """Collect the failures, at most `MAX_FAILURES` of a rule."""
         experts = [one for one in self.shown if self._examples.experts[one.number]]
         is_alike = bool(experts) and np.ptp(np.concatenate([one.values for one in self.shown])) == 0
         alike = [experts[0].failure(ALIKE)] if is_alike else []
         return [*self._failures, *alike, *(one for tally in self.tallies.values() for one in tally.failures())]
 
     def look_at(self, number: int) -> None:
-        """Score an episode, and count it."""
         examples, is_expert = self._examples, self._examples.experts[number]
         episode = examples.episodes[number]
         steps = np.arange(len(episode)) if self._reward.ordered else examples.thin(number, FRAMES)
@@ -232,7 +224,6 @@ class _Verifier:
             self._vary(shown, scored.completed, inputs)
 
     def _vary(self, expert: ScoredEpisode, completed: bool, inputs: NDArray[Any]) -> None:
-        """Score what is made of an expert's episode."""
         steps, success = expert.order, expert.episode.known_success
 
         def count(
@@ -308,7 +299,6 @@ def move(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _measure_accuracy(shown: Sequence[ScoredEpisode]) -> Accuracy | None:
-    """Compare a program with the success of episodes; None if no success is known."""
     known = [(one, own[one.steps]) for one in shown if (own := one.episode.known_success) is not None]
     if not known:
         return None

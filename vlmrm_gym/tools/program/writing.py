@@ -185,7 +185,6 @@ def write_program(
 
 
 def _find_goal(expert: Trajectory) -> int:
-    """Find the last state of an expert that is a success."""
     success = expert.known_success
     return len(expert) - 1 if success is None else int(np.flatnonzero(success)[-1])
 
@@ -195,10 +194,7 @@ def _ask(text: str) -> list[Message]:
 
 
 def ask_to_mend(failures: Sequence[Failure]) -> list[Message]:
-    """Build the question after a failed verification: the broken rules, with the frames that decide.
-
-    Failures of different rules come first.
-    """
+    """Build the question after a failed verification: broken rules, and the frames that decide."""
     rules = ["The program was tried, and is not accepted.", *dict.fromkeys(f"- {one.rule}" for one in failures)]
     first = {one.rule: one for one in reversed(failures)}
     chosen = sorted(failures, key=lambda one: one is not first[one.rule])[:MAX_SHOWN]

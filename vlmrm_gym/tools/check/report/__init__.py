@@ -12,8 +12,7 @@ from vlmrm_gym._util.errors import printable
 from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.tools.check.results import Landscape, Report
 
-QUALITY = 85
-"""Of JPEG."""
+QUALITY = 85  # of JPEG
 
 
 def write_report(report: Report, path: Path) -> None:
