@@ -313,9 +313,10 @@ def test_labels_rank_rewards_by_their_auc(videos, tmp_path, capsys):
     labels = tmp_path / "labels.csv"
     labels.write_text("video,frame,success\nrise,2,1\nrise,0,0\nlie.mp4,,false\nfall,0,TRUE\n")
     score(videos, prompt=[OTHER, TASK_PROMPT], model="tiny", labels=labels)
-    first, second = capsys.readouterr().out.splitlines()[:2]
+    first, second, best = capsys.readouterr().out.splitlines()[:3]
     assert first.startswith(f'"{TASK_PROMPT}": AUC 1.000, min')
     assert second.startswith(f'"{OTHER}": AUC ')
+    assert best == f'The best by AUC: "{TASK_PROMPT}".'
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,7 @@ def _say(
     success: Mapping[str, NDArray[np.float64]] | None,
     unit: str = "frame",
 ) -> None:
-    """Print the extremes and the mean of each reward, and its AUC, the highest first."""
+    """Print the extremes and the mean of each reward, and its AUC, the highest first; name the best."""
     every = np.concatenate([one.rewards for one in scored])
     places = [(one, i) for one in scored for i in range(len(one.rewards))]
     lines = []
@@ -291,6 +291,10 @@ def _say(
             is_known = ~np.isnan(labelled)
             ranked = auc(column[is_known], labelled[is_known] == 1)
         shown = "" if math.isnan(ranked) else f"AUC {ranked:.3f}, "
-        lines.append((-ranked, f'"{name}": {shown}{", ".join(ends)}, mean {column.mean():.3f}'))
-    for _, line in lines if success is None else sorted(lines, key=lambda pair: pair[0]):
+        lines.append((-ranked, name, f'"{name}": {shown}{", ".join(ends)}, mean {column.mean():.3f}'))
+    if success is not None:
+        lines.sort(key=lambda line: line[0])
+    for *_, line in lines:
         say(line)
+    if success is not None and len(lines) > 1:
+        say(f'The best by AUC: "{lines[0][1]}".')
