@@ -218,7 +218,7 @@ said = io.StringIO()
 with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
     main(["--help-all"])
 helped = " ".join(said.getvalue().replace("│", " ").split())
-assert "--reward.brightness INT How bright a scene is. (default: 1)" in helped
+assert "--reward.brightness N How bright a scene is. (default: 1)" in helped
 print("found at every door")
 """
 

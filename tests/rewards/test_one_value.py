@@ -76,7 +76,7 @@ for command in ("train", "check", "score", "dataset"):
 @pytest.mark.slow
 def test_a_field_of_clip_is_added_in_one_file(tmp_path):
     """Constructors, doors, mapping form, flag, file, checks and help have it, with no other file changed."""
-    new = '    sharpness: float = field(default=0.0, metadata={"check": _fraction})\n    """How sharp."""\n'
+    new = '    sharpness: float = field(default=0.0, metadata={"check": check_fraction})\n    """How sharp."""\n'
     change_package(tmp_path, "rewards/clip.py", "    alpha: float = field(", new)
     (tmp_path / "file.yaml").write_text("env_name: VLMRM/CartPole-v1\nreward: {sharpness: 0.875}\n")
     (tmp_path / "use.py").write_text(USE)
@@ -88,7 +88,7 @@ def test_a_field_of_clip_is_added_in_one_file(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "--reward.sharpness FLOAT" in done.stdout
+    assert "--reward.sharpness X" in done.stdout
     assert done.stdout.count("--sharpness FLOAT") == 3  # of the other commands
     assert done.stdout.count("How sharp. (default: 0.0)") == 4
 

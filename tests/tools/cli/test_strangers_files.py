@@ -78,7 +78,7 @@ def test_a_command_ends_with_a_sentence(poles, stranger, capsys):
         (f"fit {poles} view.db --out out", "view.db is not a file of answers: it has more in it"),
         (f"fit {poles} types.db --out out", "types.db is damaged"),
         (f"fit {poles} path.db --out out", "The answers must be about the dataset"),
-        ("label number --labeler ground_truth --out new.db", "either `id` or `env` must be a text"),
+        ("label number --labeler ground_truth --out new.db", "`id` and `policy` must be texts"),
         ("label red --labeler ground_truth --out new.db", "[/bad]"),
         ("label wide --labeler ground_truth --out new.db", "must have states of the shape (2,)"),
         (f"check {ID} --rollouts long --out out --reward own_things:mean_pixel", "more in 'state' than the file has"),
