@@ -89,7 +89,7 @@ def test_a_field_of_clip_is_added_in_one_file(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "--reward.sharpness X" in done.stdout
-    assert done.stdout.count("--sharpness FLOAT") == 3  # of the other commands
+    assert done.stdout.count("│ --sharpness X") == 3  # of the other commands
     assert done.stdout.count("How sharp. (default: 0.0)") == 4
 
 
