@@ -59,7 +59,7 @@ class Round:
 
 
 class PreferenceLearner:
-    """Learns the head of vector environments from comparisons of segments in their episode log.
+    """Learns the head of vector environments from preferences between segments of their episode log.
 
     The caller of `run_round` relabels the replay buffer afterwards: `buffer.relabel(envs.head)`.
 

@@ -1,4 +1,4 @@
-"""The head of rewards that are learned from comparisons, an ensemble of networks; and the models of learned rewards."""
+"""The head of rewards that are learned from preferences, an ensemble of networks; and the models of learned rewards."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Trainings whose reward is learned from comparisons: rounds, checkpoints, and the reward as it is so far."""
+"""Trainings whose reward is learned from preferences: rounds, checkpoints, and the reward as it is so far."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
