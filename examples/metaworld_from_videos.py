@@ -52,7 +52,8 @@ class Args:
     encoder: str = "cnn"
     """see `vlmrm-gym fit --videos --help`"""
     weight: float = 5.0
-    """of the whole way from the beginning to the end of the recordings, beside 1 for each step with success"""
+    """of the whole way from the beginning to the end of the recordings, beside 1 for each step with success; of
+    --reward videos only"""
     repeat: int = 2
     """steps for which an action is repeated, as in DrQ-v2; the states in between are not drawn"""
     steps: int = 200_000
