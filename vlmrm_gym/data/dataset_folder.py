@@ -66,7 +66,6 @@ class DatasetFolder:
         if not isinstance(settings, dict) or settings.get("format") != FORMAT:
             return None
         settings = {"id": None, "env_kwargs": None, "camera": None, "policy": "", **settings}
-        settings.pop("env", None)  # earlier commits wrote it: None beside an ID
         texts = [settings["id"], settings["policy"]]
         if not all(isinstance(one, str) for one in texts):
             raise InputError(f"{path}: `id` and `policy` must be texts. Received {short_repr(texts)}.")
