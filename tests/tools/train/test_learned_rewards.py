@@ -161,6 +161,7 @@ def test_settings_that_cannot_be_used_are_refused_before_anything_is_made(tmp_pa
         (FLAGS, "`reward.labeler` is missing: the reward is learned from a labeler's answers."),
         ([*FLAGS[:2], "--labeler", "human"], "`reward.labeler` must be left out: the reward clip is not learned."),
         ([*FLAGS, "--labeler", "grond_truth"], "Did you mean 'ground_truth'?"),
+        ([*FLAGS, "--total-timestep", "5"], "`--total-timestep` is not known. Did you mean --total-timesteps?"),
         (
             [*FLAGS, "--labeler", "{kind: ground_truth, mistake_rate: 2}"],
             "`reward.labeler.mistake_rate` must be a number from",

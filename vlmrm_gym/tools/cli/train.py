@@ -1,5 +1,6 @@
 """The command `vlmrm-gym train`: trainings with Stable-Baselines3."""
 
+import difflib
 import inspect
 import os
 import re
@@ -185,6 +186,7 @@ def read_settings(source: Path | None, arguments: list[str], *, trust_code: bool
 def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> Train:
     """The command, settings over those of `default`. Parameters of the algorithm are read here, the rest by tyro."""
     words, options, waiting = [], dict(default.rl.options), [*arguments]
+    own = {*Train.__dataclass_fields__, *names_of(())}
     while waiting:
         word = waiting.pop(0)
         flag, equals, value = word.partition("=")
@@ -194,8 +196,14 @@ def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> T
             is_alone = not waiting or waiting[0].startswith("--")
             text = value if equals else "true" if is_alone else waiting.pop(0)
             options[name] = read_flag(text) if text else text
+        elif key in FLAGS:
+            words.append(f"--{FLAGS[key]}{equals}{value}")
+        elif key not in own and (near := difflib.get_close_matches(key, FLAGS, 1, cutoff=0.85)):
+            raise ConfigError(
+                [Problem.of(flag, f"is not known. Did you mean --{near[0].replace('_', '-')}?")], "the flags"
+            )
         else:
-            words.append(f"--{FLAGS[key]}{equals}{value}" if key in FLAGS else word)
+            words.append(word)
     default = replace(default, rl=replace(default.rl, options=options))
     return tyro.cli(
         Train,
