@@ -198,7 +198,7 @@ def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> T
             options[name] = read_flag(text) if text else text
         elif key in FLAGS:
             words.append(f"--{FLAGS[key]}{equals}{value}")
-        elif key not in own and (near := difflib.get_close_matches(key, FLAGS, 1, cutoff=0.85)):
+        elif not section and key not in own and (near := difflib.get_close_matches(key, FLAGS, 1, cutoff=0.85)):
             raise ConfigError(
                 [Problem.of(flag, f"is not known. Did you mean --{near[0].replace('_', '-')}?")], "the flags"
             )
