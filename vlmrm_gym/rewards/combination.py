@@ -100,10 +100,6 @@ class Combination(RewardSpec):
         texts = [item for part in self.parts for item in part.files.items()]
         return {f"{number}_{name}" if number else name: text for number, (name, text) in enumerate(texts)}
 
-    def with_pinned(self) -> Self:
-        """See `RewardSpec`."""
-        return self._each(lambda part: part.with_pinned())
-
     def build(self, device: str = "auto") -> RewardModel:
         """Load the models of all parts. Raises what their `build` raises."""
         model = importlib.import_module("vlmrm_gym.rewards.combined_model")  # by name: it imports this file, and torch

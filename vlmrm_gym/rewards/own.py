@@ -157,7 +157,7 @@ class OwnReward(ByValue, RewardSpec):
     def __init__(self, specification: Any, kwargs: Mapping[str, Any] = MappingProxyType({})) -> None:
         self.specification, self._kwargs = specification, dict(kwargs)
         if isinstance(specification, RewardSpec):
-            self.learns, self.pinned, self.files = specification.learns, specification.pinned, specification.files
+            self.learns, self.files = specification.learns, specification.files
             return
         if not isinstance(specification, type):
             check_callable(specification)
@@ -175,10 +175,6 @@ class OwnReward(ByValue, RewardSpec):
         own = self.specification
         changed = change(own) if isinstance(own, RewardSpec) else own
         return self if changed is own else OwnReward(changed, self._kwargs)
-
-    def with_pinned(self) -> RewardSpec:
-        """See `RewardSpec`."""
-        return self._each(lambda part: part.with_pinned())
 
     def build(self, device: str = "auto") -> RewardModel:
         """Return the reward model; see `ImportedReward.build`."""

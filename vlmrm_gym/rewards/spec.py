@@ -3,7 +3,6 @@
 import importlib
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,8 +35,6 @@ class RewardSpec:
     """Whether it may end an episode."""
     task_reward_weight: float = 0.0
     """Weight of the environment's own reward, which is added to it."""
-    pinned: Mapping[str, Any] = {}
-    """Fields that a run keeps, so that it is resumed with the same reward."""
     files: Mapping[str, str] = {}
     """Texts that a run keeps a copy of, by the names of the copies."""
 
@@ -61,10 +58,6 @@ class RewardSpec:
     def stateless(self) -> "RewardSpec":
         """Return the reward of single states: of progress and success the score that they look at."""
         return self._each(lambda part: part.stateless())
-
-    def with_pinned(self) -> Self:
-        """Return this specification with the fields that `pinned` says."""
-        return replace(self, **self.pinned) if self.pinned else self  # pyright: ignore[reportArgumentType]
 
     def __add__(self, other: Any) -> Any:
         return _add(self, other, 1.0)

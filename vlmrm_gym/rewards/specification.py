@@ -14,7 +14,7 @@ from typing import Any, TypeGuard, cast
 
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards.clip import CLIP, CLIPFields, Prompt
-from vlmrm_gym.rewards.combination import Combination
+from vlmrm_gym.rewards.combination import Combination, find_rewards
 from vlmrm_gym.rewards.demonstrations import Demonstrations
 from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.learned import Preference
@@ -208,11 +208,12 @@ def _find_kind(kind: object) -> type[Any]:
 
 
 def pinned_fields(specification: RewardSpec) -> Mapping[str, Any]:
-    """The fields that a run keeps, so that it is resumed with the same reward; of rewards that it is made of, too."""
-    if not isinstance(specification, Combination):
-        return specification.pinned
-    pinned = specification.with_pinned()
-    return {} if pinned == specification else {key: one for key, one in to_mapping(pinned).items() if key != "kind"}
+    """The fields that a run keeps, so that it is resumed with the same programs."""
+    if isinstance(specification, Program):
+        return {"sha256": specification.sha256}
+    if not any(isinstance(part, Program) for part in find_rewards(specification)):
+        return {}
+    return {name: value for name, value in to_mapping(specification).items() if name != "kind"}
 
 
 def recorded(reward: Any) -> Any:

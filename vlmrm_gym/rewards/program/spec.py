@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from vlmrm_gym._util.errors import InputError, quote
 from vlmrm_gym._util.untrusted import MAX_PIXELS, read_json, read_text
@@ -112,11 +112,6 @@ class Program(RewardSpec):
             return True
         except KeyError:
             return False
-
-    @property
-    def pinned(self) -> Mapping[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Fields that a run keeps, so that it is resumed with the same program."""
-        return {"sha256": self.sha256}
 
     @property
     def files(self) -> Mapping[str, str]:  # pyright: ignore[reportIncompatibleVariableOverride]
