@@ -241,18 +241,6 @@ def test_learning_starts_after_the_rollout_in_which_the_first_episodes_end():
         assert config.rl.learning_starts == expected
 
 
-def test_a_removed_key_is_said_to_be_removed(tmp_path):
-    for text, said in (
-        ("reward:\n  score_tolerance: 0.02\n", "`reward.score_tolerance` was removed. Use score_every."),
-        (
-            "preferences:\n  exploration: state_entropy\n",
-            "`preferences.exploration` was removed: before the first head actions are random. Leave it out.",
-        ),
-    ):
-        (problem,) = read(text, tmp_path).problems
-        assert problem.message == said
-
-
 def test_a_plan_counts_updates_and_memory():
     """A cart-pole's transition: two observations of 4 float32, an action of 8 bytes, reward, end and time limit.
 

@@ -19,7 +19,7 @@ from vlmrm_gym._util.untrusted import read_text
 from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.rewards.saved import FILES, beside, map_files
 from vlmrm_gym.tools.train.config import Config, nest_options
-from vlmrm_gym.tools.train.config_types import ALIASES, REMOVED
+from vlmrm_gym.tools.train.config_types import ALIASES
 from vlmrm_gym.tools.yaml_values import MAX_BYTES, ConfigDumper, read_yaml
 
 Key = tuple[str, ...]
@@ -158,8 +158,6 @@ def describe(error: Any) -> str:
 
 def _place(key: Key) -> str:
     """The rule for an unknown key: what it may have been meant to be."""
-    if (name := ".".join(key)) in REMOVED:
-        return REMOVED[name]
     every = {word: ("reward", word) for word in ALIASES}
     every |= {name: (*section, name) for section in ((), *((one,) for one in SECTIONS)) for name in names_of(section)}
     near_by = {name: place for name, place in every.items() if place[:-1] == key[:-1]}

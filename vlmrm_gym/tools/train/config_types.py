@@ -18,11 +18,6 @@ LEGACY_NAMES: Mapping[str, str] = {
 }
 """Environment names of the published code, and their IDs here."""
 
-REMOVED: Mapping[str, str] = {
-    "reward.score_tolerance": "was removed. Use score_every.",
-    "preferences.exploration": "was removed: before the first head actions are random. Leave it out.",
-}
-"""Keys of configurations that have been taken out, and what their error says."""
 ALIASES: Mapping[str, str] = {
     "target_prompts": "prompt",
     "baseline_prompts": "baseline",
