@@ -34,7 +34,7 @@ from vlmrm_gym.states import StateView
 
 PIXELS = 192
 CAMERA = "corner2"
-GAMMA = 0.99
+GAMMA = 0.98
 
 
 @dataclass
@@ -43,17 +43,17 @@ class Args:
 
     task: str = "drawer-close-v3"
     """the name of a task, see metaworld.policies.ENV_POLICY_MAP"""
-    reward: Literal["videos", "videos-step", "sparse", "dense"] = "videos"
-    """videos: progress towards the end of the recordings, beside the success; videos-step: the distance that each step
-    covers, as in TimeRewarder, which can be earned by going in circles; sparse: the success alone; dense: Meta-World's
-    own reward"""
+    reward: Literal["videos", "videos-progress", "videos-step", "sparse", "dense"] = "videos"
+    """videos: the place of each state on the way from the beginning (0) to the end (1) of the recordings, beside the
+    success; videos-progress: what a step gains of the place, as potential-based shaping; videos-step: the distance that
+    a step covers, as in TimeRewarder, which can be earned by going in circles; sparse: the success alone; dense:
+    Meta-World's own reward"""
     videos: int = 10
     """recordings"""
     encoder: str = "cnn"
     """see `vlmrm-gym fit --videos --help`"""
-    weight: float = 5.0
-    """of the whole way from the beginning to the end of the recordings, beside 1 for each step with success; of
-    --reward videos only"""
+    weight: float = 1.0
+    """of the reward from videos, beside 1 for each step with success"""
     repeat: int = 2
     """steps for which an action is repeated, as in DrQ-v2; the states in between are not drawn"""
     steps: int = 200_000
@@ -166,20 +166,19 @@ def main(args: Args) -> None:
             vlmrm_gym.fit_demonstrations(
                 recordings / "videos", encoder=args.encoder, out=recordings / "reward", seed=args.seed
             )
-        learned = vlmrm_gym.Demonstrations.load(recordings / "reward")
-        if args.reward == "videos":
-            place = replace(learned, measure="place")  # 0 at the beginning, 1 at the end
-            reward = args.weight * vlmrm_gym.Progress(place, gamma=GAMMA) + reward
-        else:
-            reward = learned + reward  # a step is paid 1 where it is as fast as the recordings
+        step = vlmrm_gym.Demonstrations.load(recordings / "reward")  # 1 is as fast as the recordings
+        place = replace(step, measure="place")
+        kinds = {"videos": place, "videos-progress": vlmrm_gym.Progress(place, gamma=GAMMA), "videos-step": step}
+        reward = args.weight * kinds[args.reward] + reward
     table = folder / "evaluations.csv"
     table.write_text("step,episodes,success\n")
-    options: dict[str, Any] = {"learning_starts": 2_000, "batch_size": 256, "gamma": GAMMA, "seed": args.seed}
+    options: dict[str, Any] = {"learning_starts": 2_000, "learning_rate": 1e-3, "gamma": GAMMA, "seed": args.seed}
     options["ent_coef"] = "auto_0.05"  # SAC's 1.0 promises 2.8 a step where nobody has been: more than success pays
     options["policy_kwargs"] = {"features_extractor_class": RunningNormExtractor}  # objects move less than the hand
     if from_videos:
         makers = [lambda: Task(args, args.seed)]
-        envs = vlmrm_gym.VLMRewardVectorEnv(makers, reward=reward, autoreset_mode="SameStep")
+        every = 2 if args.reward == "videos" else 1  # places in between are interpolated; what steps gain is not
+        envs = vlmrm_gym.VLMRewardVectorEnv(makers, reward=reward, autoreset_mode="SameStep", score_every=every)
         env: Any = VLMVecEnv(envs)
         options["replay_buffer_class"] = DeferredReplayBuffer
     else:

@@ -134,7 +134,7 @@ def brightness(frames):
     return frames.mean((1, 2, 3)) / 255
 
 
-@pytest.mark.parametrize("reward", ["videos", "videos-step", "dense"])
+@pytest.mark.parametrize("reward", ["videos", "videos-progress", "videos-step", "dense"])
 def test_the_example_learns_from_recordings_of_meta_world(reward, tmp_path):
     """It leaves what it promises: recordings that end in success, a reward that orders them, a table, a policy."""
     pytest.importorskip("metaworld", reason="it needs requirements/suites.txt", exc_type=ImportError)
