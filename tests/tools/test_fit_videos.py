@@ -1,6 +1,7 @@
 """`vlmrm-gym fit --videos`, and `fit_demonstrations`: what they read, say, write and refuse."""
 
 import json
+from dataclasses import replace
 
 import imageio.v3 as iio
 import numpy as np
@@ -60,6 +61,20 @@ def test_episodes_of_our_datasets_are_recordings_and_one_video_holds_nothing_out
     assert reward.build("cpu").head.network.frames == 12
     reward.save(tmp_path / "kept")
     assert vlmrm_gym.load_reward(tmp_path / "kept").measure == "step"
+
+
+def test_what_negatives_show_is_no_progress():
+    """Poles that lean to the other side: without them the network has seen none, and takes them for the way's end."""
+    left = np.stack([cartpole_frame(angle) for angle in np.linspace(-70, -20, 10)])
+    settings = {"encoder": "tiny", "device": "cpu", "options": {"steps": 800}}
+    parts = []
+    for negatives in ({}, {"negatives": [left[::2]]}):
+        videos = [raising(start) for start in (40, 50, 60)]
+        reward = vlmrm_gym.fit_demonstrations(videos, **settings, **negatives)
+        place = replace(reward, measure="place").build("cpu")
+        parts.append(place(left[1::2]).mean() / place(raising(45))[-1])
+    assert parts[0] > 0.6
+    assert parts[1] < 0.5
 
 
 def test_a_dataset_that_names_code_is_not_drawn(tmp_path):

@@ -66,6 +66,8 @@ class FitVideos(CameraOption, DeviceOption):
     encoder: str = CNN
     """cnn: a small network that is learned from the videos, for any world; or a vision-language model, frozen, as
     --model of other commands: tiny, Architecture/pretrained tag ..."""
+    negatives: Texts = ()
+    """recordings of anything else, such as failures: in these nothing counts as progress; files as of videos"""
     env: str | None = None
     """a registered ID, whose random behaviour is looked at"""
     options: YAML = None
@@ -111,13 +113,13 @@ def _fit(command: FitVideos) -> Demonstrations:
         check_names("a field of VideoFitOptions", options, [one.name for one in fields(VideoFitOptions)])
         options = VideoFitOptions(**options)
     with output_folder(command.out.resolve(), overwrite=command.overwrite) as folder, ExitStack() as opened:
-        recordings = _find(command, opened)
+        recordings = _find("videos", command.videos, command, opened)
+        negatives = _find("negatives", command.negatives, command, opened) if len(command.negatives) else []
         random = [] if command.env is None else _play(command.env, command, recordings, opened)
-        return _learn(command, options, folder, recordings, random)
+        return _learn(command, options, folder, recordings, negatives, random)
 
 
-def _find(command: FitVideos, opened: ExitStack) -> list[Recording]:
-    videos: Any = command.videos
+def _find(name: str, videos: Any, command: FitVideos, opened: ExitStack) -> list[Recording]:
     is_one = isinstance(videos, str | os.PathLike) or (isinstance(videos, np.ndarray) and videos.ndim == 4)
     recordings: list[Recording] = []
     for number, given in enumerate([videos] if is_one else list(command.videos)):
@@ -133,7 +135,7 @@ def _find(command: FitVideos, opened: ExitStack) -> list[Recording]:
                 more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
                 say(f"{given}: skipped, as no recordings: {', '.join(skipped[:5])}{more}", error=True)
     if not recordings:
-        raise InputError("`videos` must have at least one recording. Received none.")
+        raise InputError(f"`{name}` must have at least one recording. Received none.")
     for note in dict.fromkeys(one.source.note for one in recordings):
         if note is not None:
             say(note, error=True)
@@ -182,7 +184,12 @@ def _play(id: str, command: FitVideos, recordings: Sequence[Recording], opened: 
 
 
 def _learn(
-    command: FitVideos, options: Any, folder: Path, recordings: Sequence[Recording], random: Sequence[Recording]
+    command: FitVideos,
+    options: Any,
+    folder: Path,
+    recordings: Sequence[Recording],
+    negatives: Sequence[Recording],
+    random: Sequence[Recording],
 ) -> Demonstrations:
     import torch
     from tqdm import tqdm
@@ -199,8 +206,13 @@ def _learn(
         target = resolve_device(command.device)
         if command.encoder != CNN:
             tower = FrameEncoder(EncoderFields(model=command.encoder), command.device)
-    with tqdm(total=sum(len(one.taken) for one in (*recordings, *random)), unit=" frames", file=sys.stderr) as bar:
+    frames = sum(len(one.taken) for one in (*recordings, *negatives, *random))
+    with tqdm(total=frames, unit=" frames", file=sys.stderr) as bar:
         samples = _read(recordings, tower, bar.update)
+        others = [
+            one._replace(places=torch.zeros_like(one.places))
+            for one in _read(negatives, tower, bar.update, may_be_still=True)
+        ]
         shown = _read(random, tower, bar.update, may_be_still=True)
     network = DistanceNetwork(
         FEATURES if tower is None else samples[0].data.shape[1],
@@ -211,6 +223,8 @@ def _learn(
     )
     chosen, kept = split(len(samples), options, command.seed)
     fitted, held_out = [samples[i] for i in chosen], [samples[i] for i in kept]
+    chosen, kept = split(len(others), options, command.seed)
+    contrast, held_out_contrast = [others[i] for i in chosen], [others[i] for i in kept] if held_out else []
     with tqdm(total=options.steps, unit=" steps", file=sys.stderr) as bar:
 
         def progress(step: int, loss: float) -> None:
@@ -218,7 +232,15 @@ def _learn(
             if not math.isnan(loss):
                 bar.set_postfix_str(f"held-out loss={loss:.3f}")
 
-        figures = fit_network(network, fitted, held_out, options, device=target, seed=command.seed, say=progress)
+        figures = fit_network(
+            network,
+            fitted + contrast,
+            held_out + held_out_contrast,
+            options,
+            device=target,
+            seed=command.seed,
+            say=progress,
+        )
     cpu, of = torch.device("cpu"), "held out" if held_out else "fitted"
     features = {one.name: (encode(network, one.data, cpu), one.places) for one in (held_out or fitted)}
     network.start.copy_(torch.cat([encode(network, one.data[:1], cpu) for one in samples]).mean(0))
