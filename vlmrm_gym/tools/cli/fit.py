@@ -43,7 +43,7 @@ FILES = ("head.safetensors", "reward.json", "fit.json")
 
 @dataclass(frozen=True)
 class Fit(CameraOption, DeviceOption):
-    """Fit a reward to the answers of `vlmrm-gym label`; or to videos, see `vlmrm-gym fit --videos FOLDER --help`.
+    """Fit a reward to the answers of `vlmrm-gym label`; or to videos, see `vlmrm-gym fit --videos --help`.
 
         vlmrm-gym fit --videos recordings/ --out kneeling --encoder tiny --env VLMRM/Humanoid-kneel-v0
 
@@ -89,7 +89,7 @@ class Fit(CameraOption, DeviceOption):
 def main(arguments: Sequence[str]) -> None:
     """Run the command; with --videos that of `fit_videos`."""
     if any(word.partition("=")[0] == "--videos" for word in arguments):
-        return fit_videos.main(arguments)
+        return fit_videos.main(["--help"] if {"-h", "--help"} & {*arguments} else arguments)
     _fit(parse(Fit, "fit", arguments))
 
 
