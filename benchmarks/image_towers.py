@@ -19,8 +19,7 @@ def images_per_second(model: str, device: str, dtype: torch.dtype, batch_size: i
     with torch.device(device):
         network = open_clip.create_model(model, load_weights=False, device=device)
     assert isinstance(network, open_clip.CLIP)
-    size = network.visual.image_size
-    height, width = size if isinstance(size, tuple) else (size, size)
+    height, width = open_clip.get_model_preprocess_cfg(network)["size"]
     network.eval().to(dtype)
     images = torch.randn(batch_size, 3, height, width, device=device, dtype=dtype)
     seconds = []
