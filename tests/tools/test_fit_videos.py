@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import imageio.v3 as iio
 import numpy as np
@@ -99,6 +100,7 @@ def test_a_dataset_that_names_code_is_not_drawn(tmp_path):
         ([raising()], {"options": {"steps": 0}}, "`steps` must be"),
         ([raising()], {"options": {"held_out": 2}}, "`held_out` must be"),
         ([raising()], {"env": "VLMRM/CartPoll-v1"}, "Did you mean"),
+        ([raising()], {"negatives": Path("nowhere")}, "nowhere"),
     ],
 )
 def test_bad_input_is_a_sentence(videos, settings, rule, tmp_path):

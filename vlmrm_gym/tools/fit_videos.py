@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -114,7 +114,8 @@ def _fit(command: FitVideos) -> Demonstrations:
         options = VideoFitOptions(**options)
     with output_folder(command.out.resolve(), overwrite=command.overwrite) as folder, ExitStack() as opened:
         recordings = _find("videos", command.videos, command, opened)
-        negatives = _find("negatives", command.negatives, command, opened) if len(command.negatives) else []
+        has_others = not isinstance(command.negatives, Sized) or len(command.negatives)  # a Path has no length
+        negatives = _find("negatives", command.negatives, command, opened) if has_others else []
         random = [] if command.env is None else _play(command.env, command, recordings, opened)
         return _learn(command, options, folder, recordings, negatives, random)
 
