@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -113,17 +113,18 @@ def _fit(command: FitVideos) -> Demonstrations:
         check_names("a field of VideoFitOptions", options, [one.name for one in fields(VideoFitOptions)])
         options = VideoFitOptions(**options)
     with output_folder(command.out.resolve(), overwrite=command.overwrite) as folder, ExitStack() as opened:
-        recordings = _find("videos", command.videos, command, opened)
-        has_others = not isinstance(command.negatives, Sized) or len(command.negatives)  # a Path has no length
-        negatives = _find("negatives", command.negatives, command, opened) if has_others else []
+        recordings = _find(command.videos, command, opened)
+        if not recordings:
+            raise InputError("`videos` must have at least one recording. Received none.")
+        negatives = _find(command.negatives, command, opened)
         random = [] if command.env is None else _play(command.env, command, recordings, opened)
         return _learn(command, options, folder, recordings, negatives, random)
 
 
-def _find(name: str, videos: Any, command: FitVideos, opened: ExitStack) -> list[Recording]:
+def _find(videos: Any, command: FitVideos, opened: ExitStack) -> list[Recording]:
     is_one = isinstance(videos, str | os.PathLike) or (isinstance(videos, np.ndarray) and videos.ndim == 4)
     recordings: list[Recording] = []
-    for number, given in enumerate([videos] if is_one else list(command.videos)):
+    for number, given in enumerate([videos] if is_one else list(videos)):
         if not isinstance(given, str | os.PathLike):
             with as_input_error(TypeError):
                 recordings.append(of_array(given, f"recording {number}"))
@@ -135,8 +136,6 @@ def _find(name: str, videos: Any, command: FitVideos, opened: ExitStack) -> list
             if skipped:
                 more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
                 say(f"{given}: skipped, as no recordings: {', '.join(skipped[:5])}{more}", error=True)
-    if not recordings:
-        raise InputError(f"`{name}` must have at least one recording. Received none.")
     for note in dict.fromkeys(one.source.note for one in recordings):
         if note is not None:
             say(note, error=True)
