@@ -122,9 +122,10 @@ def _fit(command: FitVideos) -> Demonstrations:
 
 
 def _find(videos: Any, command: FitVideos, opened: ExitStack) -> list[Recording]:
-    is_one = isinstance(videos, str | os.PathLike) or (isinstance(videos, np.ndarray) and videos.ndim == 4)
+    if isinstance(videos, str | os.PathLike) or (isinstance(videos, np.ndarray) and videos.ndim == 4):
+        videos = [videos]
     recordings: list[Recording] = []
-    for number, given in enumerate([videos] if is_one else list(videos)):
+    for number, given in enumerate(videos):
         if not isinstance(given, str | os.PathLike):
             with as_input_error(TypeError):
                 recordings.append(of_array(given, f"recording {number}"))
