@@ -4,7 +4,7 @@ python -m pip install -e ".[train]" && python -m pip install --no-deps metaworld
 python examples/metaworld_from_videos.py --task drawer-close-v3 --seed 1
 python examples/metaworld_from_videos.py --task drawer-close-v3 --seed 1 --reward sparse
 
-The folder runs/TASK__recordings__SEED gets videos/ and reward/ (see its curves.png), which are made once;
+The folder runs/TASK__recordings__SEED gets videos/, others/ and reward/ (see its curves.png), which are made once;
 runs/TASK__REWARD__SEED gets evaluations.csv and model.zip. Success is Meta-World's own flag; the agent sees its
 observations. No action of a recording is looked at.
 """
@@ -26,10 +26,11 @@ import tyro
 from metaworld.policies import ENV_POLICY_MAP  # pyright: ignore[reportMissingImports]
 from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.utils import set_random_seed
 from tqdm import tqdm
 
 import vlmrm_gym
-from vlmrm_gym.sb3 import DeferredReplayBuffer, RunningNormExtractor, VLMVecEnv
+from vlmrm_gym.sb3 import ActionRepeatNoise, DeferredReplayBuffer, RunningNormExtractor, VLMVecEnv
 from vlmrm_gym.states import StateView
 
 PIXELS = 192
@@ -49,7 +50,9 @@ class Args:
     a step covers, as in TimeRewarder, which can be earned by going in circles; sparse: the success alone; dense:
     Meta-World's own reward"""
     videos: int = 10
-    """recordings"""
+    """recordings of the task being done"""
+    others: int = 6
+    """recordings of random behaviour, in which nothing counts as progress"""
     encoder: str = "cnn"
     """see `vlmrm-gym fit --videos --help`"""
     weight: float = 1.0
@@ -103,22 +106,32 @@ class Task(gym.Wrapper):
         return observation, total if self._is_dense else float(success), terminated, truncated, info
 
 
-def record(args: Args, folder: Path) -> None:
-    """Record successes of the scripted policy, up to 5 steps after the first, as MP4."""
+def record(args: Args, folder: Path, count: int, *, succeeds: bool) -> None:
+    """Record successes of the scripted policy, up to 5 steps after the first, or failures of noise alone, as MP4.
+
+    The policy's actions are disturbed, so that the recordings show states beside its way and the way back.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    env = Task(args, args.seed + 1_000)
-    with closing(env), closing(StateView(env)) as view:
-        for number in tqdm(range(args.videos), unit=" videos"):
+    env = Task(args, args.seed + (1_000 if succeeds else 3_000))
+    set_random_seed(args.seed)
+    with closing(env), closing(StateView(env)) as view, tqdm(total=count, unit=" videos") as bar:
+        number = 0
+        while number < count:
+            noise = ActionRepeatNoise(4, sigma=0.8 if succeeds else 1.5, hold=10 if number % 2 else 30, steps=10**9)
             observation, _ = env.reset()
             view.reset()
             policy, states, since = ENV_POLICY_MAP[args.task](), [view.capture()], 0
             while since < 5 and len(states) <= args.episode_length // args.repeat:
-                action = np.clip(policy.get_action(observation), -1, 1).astype(np.float32)
-                observation, _, _, _, info = env.step(action)
+                action = noise() + (np.clip(policy.get_action(observation), -1, 1) if succeeds else 0)
+                observation, _, _, _, info = env.step(np.clip(action, -1, 1).astype(np.float32))
                 states.append(view.capture())
                 since += bool(info["success"] or since)
+            if bool(since) is not succeeds:
+                continue
             rows, changes = zip(*states, strict=True)
             iio.imwrite(folder / f"{number:02}.mp4", view.draw(np.stack(rows), changes), fps=30)
+            number += 1
+            bar.update()
 
 
 class Evaluate(BaseCallback):
@@ -162,9 +175,14 @@ def main(args: Args) -> None:
     if from_videos:
         recordings = args.out / f"{args.task}__recordings__{args.seed}"
         if not (recordings / "reward").exists():
-            record(args, recordings / "videos")
+            record(args, recordings / "videos", args.videos, succeeds=True)
+            record(args, recordings / "others", args.others, succeeds=False)
             vlmrm_gym.fit_demonstrations(
-                recordings / "videos", encoder=args.encoder, out=recordings / "reward", seed=args.seed
+                recordings / "videos",
+                negatives=recordings / "others",
+                encoder=args.encoder,
+                out=recordings / "reward",
+                seed=args.seed,
             )
         step = vlmrm_gym.Demonstrations.load(recordings / "reward")  # 1 is as fast as the recordings
         place = replace(step, measure="place")
@@ -174,6 +192,7 @@ def main(args: Args) -> None:
     table.write_text("step,episodes,success\n")
     options: dict[str, Any] = {"learning_starts": 2_000, "learning_rate": 1e-3, "gamma": GAMMA, "seed": args.seed}
     options["ent_coef"] = "auto_0.05"  # SAC's 1.0 promises 2.8 a step where nobody has been: more than success pays
+    options["action_noise"] = ActionRepeatNoise(4, sigma=1.0, hold=10, steps=10_000)  # random steps alone go nowhere
     options["policy_kwargs"] = {"features_extractor_class": RunningNormExtractor}  # objects move less than the hand
     if from_videos:
         makers = [lambda: Task(args, args.seed)]

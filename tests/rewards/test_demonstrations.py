@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 
 import gymnasium as gym
@@ -18,7 +19,7 @@ import vlmrm_gym
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.learning import demonstrations as fitting
 from vlmrm_gym.learning.demonstrations import Footage, PairSampler, two_hot
-from vlmrm_gym.learning.demonstrations_report import measure, rank_correlation
+from vlmrm_gym.learning.demonstrations_report import VideoMeasures, measure, rank_correlation
 from vlmrm_gym.rewards import CLIPReward, from_mapping, load_reward, to_mapping
 from vlmrm_gym.rewards.current_head import apply_head, pay
 from vlmrm_gym.rewards.distance import BINS, DistanceNetwork, PlaceHead, StepHead
@@ -121,11 +122,15 @@ def test_what_cannot_work_is_warned_of():
     network = DistanceNetwork(5, model="tiny", seed=2).requires_grad_(False)
     noise = torch.randn(3, 20, 5, generator=torch.Generator().manual_seed(0))
     videos = {str(i): (one, torch.linspace(0, 1, 20)) for i, one in enumerate(noise[:2])}
-    figures, curves = measure(network, "held out", videos, [noise[0]])
+    there_and_back = torch.cat([noise[2], noise[2].flip(0)])
+    figures, curves = measure(network, "held out", videos, [there_and_back])
     warned = " ".join(figures.warnings)
     assert "does not order the frames" in warned
     assert "played backwards" in warned
-    assert "Random behaviour" in warned or figures.random <= 0.5 * figures.end
+    assert figures.random == pytest.approx(float(network(noise[2, :1].expand(20, 5), noise[2]).max()), abs=1e-6)
+    good = VideoMeasures("held out", 1.0, 0.9, -0.9, 0.4, random=0.4)
+    assert not good.warnings
+    assert "Random behaviour reaches 0.50" in replace(good, random=0.5).warnings[0]
     assert [one.kind for one in curves] == ["held out", "backwards", "cut"] * 2 + ["random"]
 
 

@@ -45,7 +45,8 @@ class VideoMeasures:
     cut: float
     """The same of their first halves; it should be 0.5."""
     random: float | None
-    """Mean progress at the end of random behaviour, if there is some; it should be far below `end`."""
+    """Mean of the highest progress in each episode of random behaviour, if there is some; it should be far below
+    `end`."""
 
     @property
     def warnings(self) -> list[str]:
@@ -58,7 +59,10 @@ class VideoMeasures:
         if self.cut > MAX_CUT * self.end:
             found.append(f"Half of a video counts as {self.cut:.2f}, and a whole one as {self.end:.2f}.")
         if self.random is not None and self.random > MAX_RANDOM * self.end:
-            found.append(f"Random behaviour ends at {self.random:.2f}, and the videos at {self.end:.2f}.")
+            found.append(
+                f"Random behaviour reaches {self.random:.2f}, and the videos end at {self.end:.2f}. Pass recordings of "
+                "it as negatives."
+            )
         return found
 
     def as_json(self) -> dict[str, Any]:
@@ -105,8 +109,14 @@ def measure(
         return float(np.mean([one.progress[-1] for one in curves if one.kind == kind]))
 
     orders = [rank_correlation(one.places, one.progress) for one in curves if one.kind == of]
+    highest = [one.progress.max() for one in curves if one.kind == "random"]
     figures = VideoMeasures(
-        of, float(np.mean(orders)), ends(of), ends("backwards"), ends("cut"), ends("random") if len(random) else None
+        of,
+        float(np.mean(orders)),
+        ends(of),
+        ends("backwards"),
+        ends("cut"),
+        float(np.mean(highest)) if highest else None,
     )
     return figures, curves
 

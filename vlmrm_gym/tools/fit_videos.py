@@ -40,7 +40,7 @@ CNN = "cnn"
 """The encoder that is learned from the videos themselves."""
 _STILL = 24
 """Levels, of 255, by which a pixel must change for something to move: more than what compression adds."""
-_RANDOM_EPISODES = 5
+_RANDOM_EPISODES = 6
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class FitVideos(CameraOption, DeviceOption):
     negatives: Texts = ()
     """recordings of anything else, such as failures: in these nothing counts as progress; files as of videos"""
     env: str | None = None
-    """a registered ID, whose random behaviour is looked at"""
+    """a registered ID, whose behaviour with random actions, and with constant ones, is looked at"""
     options: YAML = None
     """fields of vlmrm_gym.learning.VideoFitOptions, such as '{steps: 1000, held_out: 0.3}'"""
     seed: int = 0
@@ -125,7 +125,7 @@ def _find(videos: Any, command: FitVideos, opened: ExitStack) -> list[Recording]
     if isinstance(videos, str | os.PathLike) or (isinstance(videos, np.ndarray) and videos.ndim == 4):
         videos = [videos]
     recordings: list[Recording] = []
-    for number, given in enumerate(videos):
+    for number, given in enumerate(() if videos is None else videos):
         if not isinstance(given, str | os.PathLike):
             with as_input_error(TypeError):
                 recordings.append(of_array(given, f"recording {number}"))
@@ -163,7 +163,7 @@ def _draw(draw: Any, states: Any, view: int, part: slice) -> Any:
 
 
 def _play(id: str, command: FitVideos, recordings: Sequence[Recording], opened: ExitStack) -> list[Recording]:
-    from vlmrm_gym.data.rollouts import play, random_actions
+    from vlmrm_gym.data.rollouts import constant_actions, play, random_actions
     from vlmrm_gym.states import StateView
     from vlmrm_gym.states.drawing import Drawings
     from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
@@ -178,7 +178,7 @@ def _play(id: str, command: FitVideos, recordings: Sequence[Recording], opened: 
     steps = int(np.median([one.source.count for one in recordings])) - 1
     rng, played = np.random.default_rng(command.seed), []
     for number in range(_RANDOM_EPISODES):
-        act = random_actions(env.action_space, rng)
+        act = (constant_actions if number % 2 else random_actions)(env.action_space, rng)
         states = play(env, view, act, seed=command.seed + number, steps=max(1, steps)).with_initial
         played.append(Recording(f"random episode {number}", Frames(len(states), partial(_draw, draw, states, 0))))
     return played
@@ -296,7 +296,7 @@ def _say(measures: Any, count: int) -> None:
     what = f"{count} held-out recordings" if measures.of == "held out" else "The recordings that it was fitted to"
     if measures.of != "held out":
         say("No recording was held out, so these figures flatter: pass at least two.", error=True)
-    random = "" if measures.random is None else f", random behaviour {measures.random:.2f}"
+    random = "" if measures.random is None else f"; random behaviour reaches {measures.random:.2f}"
     say(
         f"{what}: rank correlation with time {measures.order:.2f}; progress at the end {measures.end:.2f}, played "
         f"backwards {measures.backwards:.2f}, cut in half {measures.cut:.2f}{random}"
