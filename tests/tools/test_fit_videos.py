@@ -64,17 +64,20 @@ def test_episodes_of_our_datasets_are_recordings_and_one_video_holds_nothing_out
     assert vlmrm_gym.load_reward(tmp_path / "kept").measure == "step"
 
 
-def test_what_negatives_show_is_no_progress():
+def test_what_negatives_show_is_no_progress(tmp_path):
     """Poles that lean to the other side: without them the network has seen none, and takes them for the way's end."""
     left = np.stack([cartpole_frame(angle) for angle in np.linspace(-70, -20, 10)])
     settings = {"encoder": "tiny", "device": "cpu", "options": {"steps": 800}}
     parts = []
-    for negatives in ({}, {"negatives": [left[::2]]}):
+    for negatives in (None, [left[::2], left[::3]]):
         videos = [raising(start) for start in (40, 50, 60)]
-        reward = vlmrm_gym.fit_demonstrations(videos, **settings, **negatives)
+        out = tmp_path / str(len(parts))
+        reward = vlmrm_gym.fit_demonstrations(videos, negatives=negatives, out=out, **settings)
         place = replace(reward, measure="place").build("cpu")
         assert place(raising(45))[-1] > 0.8
         parts.append(place(left[1:-1:2]))
+        held_out = json.loads((out / "fit.json").read_text())["measures"]["random"]
+        assert held_out is None if negatives is None else held_out < 0.2
     assert parts[0].min() > 0.5
     assert np.abs(parts[1]).max() < 0.2
 

@@ -45,8 +45,8 @@ class VideoMeasures:
     cut: float
     """The same of their first halves; it should be 0.5."""
     random: float | None
-    """Mean of the highest progress in each episode of random behaviour, if there is some; it should be far below
-    `end`."""
+    """Mean of the highest progress in each episode of random behaviour, and in each negative that was held out, if
+    there are some; it should be far below `end`."""
 
     @property
     def warnings(self) -> list[str]:

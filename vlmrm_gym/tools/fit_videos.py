@@ -224,8 +224,9 @@ def _learn(
     )
     chosen, kept = split(len(samples), options, command.seed)
     fitted, held_out = [samples[i] for i in chosen], [samples[i] for i in kept]
-    chosen, kept = split(len(others), options, command.seed)
-    contrast, held_out_contrast = [others[i] for i in chosen], [others[i] for i in kept] if held_out else []
+    chosen, kept = split(len(others), options, command.seed) if held_out else (range(len(others)), [])
+    contrast, held_out_contrast = [others[i] for i in chosen], [others[i] for i in kept]
+    shown += held_out_contrast
     with tqdm(total=options.steps, unit=" steps", file=sys.stderr) as bar:
 
         def progress(step: int, loss: float) -> None:
