@@ -39,7 +39,7 @@ def videos(tmp_path):
 def test_the_command_says_what_it_read_and_measured_and_what_to_do_next(videos, tmp_path, capsys):
     out = tmp_path / "upright"
     flags = ["--encoder", "tiny", "--options", "{steps: 60, every: 30}", "--device", "cpu"]
-    main(["fit", "--videos", str(videos), "--out", str(out), "--env", CARTPOLE, *flags])
+    main(["fit", "--videos", str(videos), "--out", str(out), "--env", CARTPOLE, "--negatives", "random", *flags])
     said = capsys.readouterr()
     assert sorted(one.name for one in out.iterdir()) == sorted(FILES)
     assert "skipped, as no recordings: notes.txt" in said.err
@@ -47,8 +47,9 @@ def test_the_command_says_what_it_read_and_measured_and_what_to_do_next(videos, 
     assert "1 held-out recordings: rank correlation with time" in said.out
     assert "random behaviour" in said.out
     assert f"vlmrm-gym train {CARTPOLE} --reward {out}/" in said.out
-    measures = json.loads((out / "fit.json").read_text())["measures"]
-    assert measures["random"] is not None
+    figures = json.loads((out / "fit.json").read_text())
+    assert figures["measures"]["random"] is not None
+    assert figures["videos"]["negatives"] == [f"random episode {number}" for number in range(6, 12)]
     assert "exists. Pass --overwrite" in refused(capsys, "fit", "--videos", videos, "--out", out, *flags)
     main(["score", str(videos / "0.mp4"), "--reward", f"{out}/", "--out", str(tmp_path / "scores")])
     assert (tmp_path / "scores" / "rewards.csv").exists()
@@ -105,6 +106,7 @@ def test_a_dataset_that_names_code_is_not_drawn(tmp_path):
         ([raising()], {"options": {"held_out": 2}}, "`held_out` must be"),
         ([raising()], {"env": "VLMRM/CartPoll-v1"}, "Did you mean"),
         ([raising()], {"negatives": Path("nowhere")}, "nowhere"),
+        ([raising()], {"negatives": "random"}, "`negatives` of random behaviour need `env`"),
     ],
 )
 def test_bad_input_is_a_sentence(videos, settings, rule, tmp_path):

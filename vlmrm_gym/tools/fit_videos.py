@@ -40,7 +40,8 @@ CNN = "cnn"
 """The encoder that is learned from the videos themselves."""
 _STILL = 24
 """Levels, of 255, by which a pixel must change for something to move: more than what compression adds."""
-_RANDOM_EPISODES = 6
+_EPISODES = 6
+"""Of random behaviour."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,10 @@ class FitVideos(CameraOption, DeviceOption):
     """cnn: a small network that is learned from the videos, for any world; or a vision-language model, frozen, as
     --model of other commands: tiny, Architecture/pretrained tag ..."""
     negatives: Texts = ()
-    """recordings of anything else, such as failures: in these nothing counts as progress; files as of videos"""
+    """recordings of anything else, such as failures: in these nothing counts as progress; files as of videos, or
+    random: episodes of random and of constant actions in --env"""
     env: str | None = None
-    """a registered ID, whose behaviour with random actions, and with constant ones, is looked at"""
+    """a registered ID, whose random behaviour is looked at: episodes of random and of constant actions"""
     options: YAML = None
     """fields of vlmrm_gym.learning.VideoFitOptions, such as '{steps: 1000, held_out: 0.3}'"""
     seed: int = 0
@@ -116,12 +118,14 @@ def _fit(command: FitVideos) -> Demonstrations:
         recordings = _find(command.videos, command, opened)
         if not recordings:
             raise InputError("`videos` must have at least one recording. Received none.")
-        negatives = _find(command.negatives, command, opened)
-        random = [] if command.env is None else _play(command.env, command, recordings, opened)
+        steps = max(1, int(np.median([one.source.count for one in recordings])) - 1)
+        negatives = _find(command.negatives, command, opened, steps)
+        random = [] if command.env is None else _play(command, opened, steps)
         return _learn(command, options, folder, recordings, negatives, random)
 
 
-def _find(videos: Any, command: FitVideos, opened: ExitStack) -> list[Recording]:
+def _find(videos: Any, command: FitVideos, opened: ExitStack, steps: int | None = None) -> list[Recording]:
+    """Find recordings; with `steps`, of random behaviour, too."""
     if isinstance(videos, str | os.PathLike) or (isinstance(videos, np.ndarray) and videos.ndim == 4):
         videos = [videos]
     recordings: list[Recording] = []
@@ -129,6 +133,8 @@ def _find(videos: Any, command: FitVideos, opened: ExitStack) -> list[Recording]
         if not isinstance(given, str | os.PathLike):
             with as_input_error(TypeError):
                 recordings.append(of_array(given, f"recording {number}"))
+        elif given == "random" and steps is not None:
+            recordings += _play(command, opened, steps, first=_EPISODES)
         elif DatasetFolder(Path(given)).settings() is not None:
             recordings += _of_dataset(Path(given), command, opened)
         else:
@@ -147,40 +153,45 @@ def _of_dataset(folder: Path, command: FitVideos, opened: ExitStack) -> list[Rec
     from vlmrm_gym.tools.segments import DatasetSegments
 
     segments = opened.enter_context(DatasetSegments(folder, command.camera, trust_code=command.trust_code))
-    views = range(segments.view.num_views)
     return [
-        Recording(
-            f"{folder}, episode {number}" + (f", view {view}" if len(views) > 1 else ""),
-            Frames(len(states), partial(_draw, segments.draw, states, view)),
+        recording
+        for number, one in enumerate(segments.rollouts)
+        for recording in _by_view(
+            f"{folder}, episode {number}", segments.draw, one.with_initial, segments.view.num_views
         )
-        for number, states in enumerate(one.with_initial for one in segments.rollouts)
-        for view in views
     ]
+
+
+def _by_view(name: str, draw: Any, states: Any, num_views: int) -> list[Recording]:
+    views = {view: f", view {view}" if num_views > 1 else "" for view in range(num_views)}
+    return [Recording(name + of, Frames(len(states), partial(_draw, draw, states, view))) for view, of in views.items()]
 
 
 def _draw(draw: Any, states: Any, view: int, part: slice) -> Any:
     return draw(states[part])[:, view]
 
 
-def _play(id: str, command: FitVideos, recordings: Sequence[Recording], opened: ExitStack) -> list[Recording]:
+def _play(command: FitVideos, opened: ExitStack, steps: int, first: int = 0) -> list[Recording]:
+    """Play episodes of random and of constant actions, of so many steps, from the episode `first` on."""
     from vlmrm_gym.data.rollouts import constant_actions, play, random_actions
     from vlmrm_gym.states import StateView
     from vlmrm_gym.states.drawing import Drawings
     from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
 
-    task = find_named_task(id)
+    if command.env is None:
+        raise InputError("`negatives` of random behaviour need `env`, the ID of an environment. Received none.")
+    task = find_named_task(command.env)
     camera = task.camera if command.camera is None and task is not None else command.camera
-    env = opened.enter_context(closing(make_unscored_env(id)))
+    env = opened.enter_context(closing(make_unscored_env(command.env)))
     with as_input_error(DependencyNotInstalled):
         view = opened.enter_context(closing(StateView(env, camera)))
     renderer = opened.enter_context(closing(view.make_renderer(lambda *own: own)))
     draw = opened.enter_context(closing(Drawings(renderer))).draw
-    steps = int(np.median([one.source.count for one in recordings])) - 1
-    rng, played = np.random.default_rng(command.seed), []
-    for number in range(_RANDOM_EPISODES):
-        act = (constant_actions if number % 2 else random_actions)(env.action_space, rng)
-        states = play(env, view, act, seed=command.seed + number, steps=max(1, steps)).with_initial
-        played.append(Recording(f"random episode {number}", Frames(len(states), partial(_draw, draw, states, 0))))
+    played = []
+    for number in range(first, first + _EPISODES):
+        act = (constant_actions if number % 2 else random_actions)(env.action_space, np.random.default_rng(number))
+        states = play(env, view, act, seed=command.seed + number, steps=steps).with_initial
+        played += _by_view(f"random episode {number}", draw, states, view.num_views)
     return played
 
 
@@ -254,7 +265,8 @@ def _learn(
     spec = Demonstrations(head=str(head))
     save_reward(spec, folder)
     settings = {"encoder": command.encoder, "seed": command.seed, "options": asdict(options)}
-    names = {"fitted": [one.name for one in fitted], "held_out": [one.name for one in held_out]}
+    used = {"fitted": fitted, "held_out": held_out, "negatives": others}
+    names = {part: [one.name for one in footage] for part, footage in used.items()}
     values = {"measures": measures.as_json(), **figures, "videos": names, **settings}
     atomic_write_text(folder / FILES[2], json.dumps(values, indent=2))
     atomic_write(folder / FILES[3], lambda path: draw_curves(curves, path))
