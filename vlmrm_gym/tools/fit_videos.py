@@ -69,9 +69,9 @@ class FitVideos(CameraOption, DeviceOption):
     --model of other commands: tiny, Architecture/pretrained tag ..."""
     negatives: Texts = ()
     """recordings of anything else, such as failures: in these nothing counts as progress; files as of videos, or
-    random: episodes of random and of constant actions in --env"""
+    random: episodes of random, of held and of constant actions in --env"""
     env: str | None = None
-    """a registered ID, whose random behaviour is looked at: episodes of random and of constant actions"""
+    """a registered ID, whose random behaviour is looked at: actions are drawn anew, held or constant"""
     options: YAML = None
     """fields of vlmrm_gym.learning.VideoFitOptions, such as '{steps: 1000, held_out: 0.3}'"""
     seed: int = 0
@@ -172,7 +172,7 @@ def _draw(draw: Any, states: Any, view: int, part: slice) -> Any:
 
 
 def _play(command: FitVideos, opened: ExitStack, steps: int, first: int = 0) -> list[Recording]:
-    """Play episodes of random and of constant actions, of so many steps, from the episode `first` on."""
+    """Play episodes of so many steps, from the episode `first` on: each action is random, held or constant."""
     from vlmrm_gym.data.rollouts import constant_actions, play, random_actions
     from vlmrm_gym.states import StateView
     from vlmrm_gym.states.drawing import Drawings
@@ -189,7 +189,8 @@ def _play(command: FitVideos, opened: ExitStack, steps: int, first: int = 0) -> 
     draw = opened.enter_context(closing(Drawings(renderer))).draw
     played = []
     for number in range(first, first + _EPISODES):
-        act = (constant_actions if number % 2 else random_actions)(env.action_space, np.random.default_rng(number))
+        make = (random_actions, partial(constant_actions, hold=10), constant_actions)[number % 3]
+        act = make(env.action_space, np.random.default_rng(number))
         states = play(env, view, act, seed=command.seed + number, steps=steps).with_initial
         played += _by_view(f"random episode {number}", draw, states, view.num_views)
     return played
