@@ -4,6 +4,7 @@ python examples/metaworld_from_videos.py --task door-open-v3 --steps 2000   # re
 python benchmarks/off_the_way.py runs/door-open-v3__recordings__1/reward --task door-open-v3
 """
 
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,13 +15,15 @@ import numpy as np
 import torch
 import tyro
 from metaworld.policies import ENV_POLICY_MAP  # pyright: ignore[reportMissingImports]
-from metaworld_from_videos import Args as Training
-from metaworld_from_videos import Task
 
 from vlmrm_gym import Demonstrations
 from vlmrm_gym.learning.demonstrations_report import rank_correlation
 from vlmrm_gym.rewards.distance import DistanceNetwork
 from vlmrm_gym.states import StateView
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+from metaworld_from_videos import Args as Training
+from metaworld_from_videos import Task
 
 
 @dataclass
@@ -34,7 +37,7 @@ class Args:
     episodes: int = 4
     """of each behaviour"""
     steps: int = 60
-    """of an episode; the task repeats each action twice"""
+    """of an episode, at most 100; the task repeats each action twice"""
 
 
 def behaviours(args: Args, rng: np.random.Generator) -> dict[str, Callable[[Any, int], Any]]:
@@ -72,9 +75,9 @@ def main(args: Args) -> None:
     print("| behaviour | place at the end | at most | rank correlation with dense | steps pay | gained |")
     print("|---|---|---|---|---|---|")
     everything = list[Any]()
-    for name, act in behaviours(args, np.random.default_rng(0)).items():
-        places, dense, paid = [], [], []
-        with closing(StateView(env)) as view:
+    with closing(env), closing(StateView(env)) as view:
+        for name, act in behaviours(args, np.random.default_rng(0)).items():
+            places, dense, paid = [], [], []
             for _ in range(args.episodes):
                 observation, _ = env.reset()
                 view.reset()
@@ -89,13 +92,13 @@ def main(args: Args) -> None:
                 places.append(network.places(features).numpy())
                 paid.append(float(network(features[:-1], features[1:]).sum()))
                 dense.append(rewards)
-        place = np.array(places)
-        everything.append((place[:, 1:].ravel(), np.ravel(dense)))
-        print(
-            f"| {name} | {place[:, -1].mean():.2f} | {place.max():.2f} | {rank_correlation(*everything[-1]):.2f} "
-            f"| {np.mean(paid):.2f} | {(place[:, -1] - place[:, 0]).mean():.2f} |",
-            flush=True,
-        )
+            place = np.array(places)
+            everything.append((place[:, 1:].ravel(), np.ravel(dense)))
+            print(
+                f"| {name} | {place[:, -1].mean():.2f} | {place.max():.2f} | {rank_correlation(*everything[-1]):.2f} "
+                f"| {np.mean(paid):.2f} | {(place[:, -1] - place[:, 0]).mean():.2f} |",
+                flush=True,
+            )
     pooled = (np.concatenate(values) for values in zip(*everything, strict=True))
     print(f"Rank correlation over all: {rank_correlation(*pooled):.2f}")
 

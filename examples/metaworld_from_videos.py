@@ -26,7 +26,6 @@ import tyro
 from metaworld.policies import ENV_POLICY_MAP  # pyright: ignore[reportMissingImports]
 from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.utils import set_random_seed
 from tqdm import tqdm
 
 import vlmrm_gym
@@ -51,8 +50,10 @@ class Args:
     Meta-World's own reward"""
     videos: int = 10
     """recordings of the task being done"""
+    noise: float = 0.8
+    """of the scripted policy's actions in the recordings, so that they show states beside its way, and the way back"""
     others: int = 6
-    """recordings of random behaviour, in which nothing counts as progress"""
+    """recordings of random behaviour that fails, in which nothing counts as progress"""
     encoder: str = "cnn"
     """see `vlmrm-gym fit --videos --help`"""
     weight: float = 1.0
@@ -107,22 +108,23 @@ class Task(gym.Wrapper):
 
 
 def record(args: Args, folder: Path, count: int, *, succeeds: bool) -> None:
-    """Record successes of the scripted policy, up to 5 steps after the first, or failures of noise alone, as MP4.
-
-    The policy's actions are disturbed, so that the recordings show states beside its way and the way back.
-    """
+    """Record successes of the scripted policy, up to 5 steps after the first, or failures of noise alone, as MP4."""
     folder.mkdir(parents=True, exist_ok=True)
     env = Task(args, args.seed + (1_000 if succeeds else 3_000))
-    set_random_seed(args.seed)
+    rng, size, noise = np.random.default_rng(args.seed), args.noise if succeeds else 1.5, np.zeros(4)
     with closing(env), closing(StateView(env)) as view, tqdm(total=count, unit=" videos") as bar:
-        number = 0
+        number, tries = 0, 0
         while number < count:
-            noise = ActionRepeatNoise(4, sigma=0.8 if succeeds else 1.5, hold=10 if number % 2 else 30, steps=10**9)
+            tries += 1
+            if tries > 20 * count:
+                sys.exit(f"Only {number} of {20 * count} episodes were such as {folder} is to have.")
             observation, _ = env.reset()
             view.reset()
             policy, states, since = ENV_POLICY_MAP[args.task](), [view.capture()], 0
             while since < 5 and len(states) <= args.episode_length // args.repeat:
-                action = noise() + (np.clip(policy.get_action(observation), -1, 1) if succeeds else 0)
+                if len(states) % (10 if number % 2 else 30) == 1:
+                    noise = rng.uniform(-size, size, 4)
+                action = noise + (np.clip(policy.get_action(observation), -1, 1) if succeeds else 0)
                 observation, _, _, _, info = env.step(np.clip(action, -1, 1).astype(np.float32))
                 states.append(view.capture())
                 since += bool(info["success"] or since)
@@ -179,7 +181,7 @@ def main(args: Args) -> None:
             record(args, recordings / "others", args.others, succeeds=False)
             vlmrm_gym.fit_demonstrations(
                 recordings / "videos",
-                negatives=recordings / "others",
+                negatives=recordings / "others" if args.others else None,
                 encoder=args.encoder,
                 out=recordings / "reward",
                 seed=args.seed,

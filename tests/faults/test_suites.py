@@ -139,7 +139,7 @@ def test_the_example_learns_from_recordings_of_meta_world(reward, tmp_path):
     """It leaves what it promises: recordings that end in success, a reward that orders them, a table, a policy."""
     pytest.importorskip("metaworld", reason="it needs requirements/suites.txt", exc_type=ImportError)
     example = importlib.import_module("metaworld_from_videos")
-    small = {"videos": 3, "encoder": "tiny", "steps": 400, "evaluate_every": 200, "episodes": 1}
+    small = {"videos": 3, "others": 2, "encoder": "tiny", "steps": 400, "evaluate_every": 200, "episodes": 1}
     example.main(example.Args(reward=reward, out=tmp_path, **small))
     folder = tmp_path / f"drawer-close-v3__{reward}__1"
     assert (folder / "evaluations.csv").read_text().splitlines()[0] == "step,episodes,success"
@@ -147,5 +147,7 @@ def test_the_example_learns_from_recordings_of_meta_world(reward, tmp_path):
     if reward == "videos":
         recordings = tmp_path / "drawer-close-v3__recordings__1"
         assert len(list((recordings / "videos").iterdir())) == 3
-        measures = json.loads((recordings / "reward" / "fit.json").read_text())["measures"]
-        assert measures["order"] > 0.8
+        assert len(list((recordings / "others").iterdir())) == 2
+        figures = json.loads((recordings / "reward" / "fit.json").read_text())
+        assert figures["measures"]["order"] > 0.8
+        assert len(figures["videos"]["negatives"] + figures["videos"]["held_out_negatives"]) == 2

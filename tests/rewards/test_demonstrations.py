@@ -123,15 +123,17 @@ def test_what_cannot_work_is_warned_of():
     noise = torch.randn(3, 20, 5, generator=torch.Generator().manual_seed(0))
     videos = {str(i): (one, torch.linspace(0, 1, 20)) for i, one in enumerate(noise[:2])}
     there_and_back = torch.cat([noise[2], noise[2].flip(0)])
-    figures, curves = measure(network, "held out", videos, [there_and_back])
+    figures, curves = measure(network, "held out", videos, [there_and_back, noise[2, :1]], [noise[2]])
     warned = " ".join(figures.warnings)
     assert "does not order the frames" in warned
     assert "played backwards" in warned
     assert figures.random == pytest.approx(float(network(noise[2, :1].expand(20, 5), noise[2]).max()), abs=1e-6)
-    good = VideoMeasures("held out", 1.0, 0.9, -0.9, 0.4, random=0.4)
+    assert figures.negatives == pytest.approx(float(network.places(noise[2]).max()), abs=1e-6)
+    good = VideoMeasures("held out", 1.0, 0.9, -0.9, 0.4, random=0.4, negatives=0.4)
     assert not good.warnings
     assert "Random behaviour reaches 0.50" in replace(good, random=0.5).warnings[0]
-    assert [one.kind for one in curves] == ["held out", "backwards", "cut"] * 2 + ["random"]
+    assert "A held-out negative reaches 0.60" in replace(good, negatives=0.6).warnings[0]
+    assert [one.kind for one in curves] == ["held out", "backwards", "cut"] * 2 + ["random"] * 2 + ["negatives"]
 
 
 def play(make, steps=6, **options):

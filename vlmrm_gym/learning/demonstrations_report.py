@@ -14,7 +14,10 @@ from vlmrm_gym.rewards.distance import DistanceNetwork
 
 MIN_ORDER, MAX_BACKWARDS, MAX_CUT, MAX_RANDOM = 0.8, -0.5, 0.75, 0.5
 """What the warnings compare with; the guide explains them."""
-_COLORS = {"held out": "tab:blue", "fitted": "tab:blue", "backwards": "tab:red", "cut": "tab:green", "random": "0.6"}
+_COLORS = {
+    **{"held out": "tab:blue", "fitted": "tab:blue", "backwards": "tab:red", "cut": "tab:green"},
+    **{"random": "0.6", "negatives": "tab:orange"},
+}
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Curve:
     """The progress since its beginning that the network sees in one recording."""
 
     kind: str
-    """"held out", "fitted", "backwards", "cut" or "random"."""
+    """"held out", "fitted", "backwards", "cut", "random" or "negatives"."""
     name: str
     places: NDArray[np.float32]
     """float32 (T,), from 0 to 1."""
@@ -44,9 +47,10 @@ class VideoMeasures:
     """The same of videos played backwards; it should be -1."""
     cut: float
     """The same of their first halves; it should be 0.5."""
-    random: float | None
-    """Mean of the highest progress in each episode of random behaviour, and in each negative that was held out, if
-    there are some; it should be far below `end`."""
+    random: float | None = None
+    """Highest progress in an episode of random behaviour, if there are some; it should be far below `end`."""
+    negatives: float | None = None
+    """Highest place in a negative that was held out, if there are some; it should be far below `end`."""
 
     @property
     def warnings(self) -> list[str]:
@@ -59,10 +63,11 @@ class VideoMeasures:
         if self.cut > MAX_CUT * self.end:
             found.append(f"Half of a video counts as {self.cut:.2f}, and a whole one as {self.end:.2f}.")
         if self.random is not None and self.random > MAX_RANDOM * self.end:
-            found.append(
-                f"Random behaviour reaches {self.random:.2f}, and the videos end at {self.end:.2f}. Pass recordings of "
-                "it as negatives."
-            )
+            reached = f"Random behaviour reaches {self.random:.2f}, and the videos end at {self.end:.2f}."
+            found.append(f"{reached} Pass recordings of it as negatives.")
+        if self.negatives is not None and self.negatives > MAX_RANDOM * self.end:
+            reached = f"A held-out negative reaches {self.negatives:.2f}, and the videos end at {self.end:.2f}."
+            found.append(f"{reached} Pass more that are like it.")
         return found
 
     def as_json(self) -> dict[str, Any]:
@@ -79,21 +84,22 @@ def rank_correlation(first: NDArray[Any], second: NDArray[Any]) -> float:
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
-@torch.no_grad()
 def _progress(network: DistanceNetwork, features: torch.Tensor) -> NDArray[np.float32]:
     return network(features[:1].expand_as(features), features).numpy()
 
 
+@torch.no_grad()
 def measure(
     network: DistanceNetwork,
     of: str,
     videos: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
     random: Sequence[torch.Tensor] = (),
+    negatives: Sequence[torch.Tensor] = (),
 ) -> tuple[VideoMeasures, list[Curve]]:
     """Measure a network that has been fitted: the figures, and the curves that they are made of.
 
     `of` says which videos these are, "held out" or "fitted". `videos` are features of a video's frames, float32 (T, D),
-    and their places in time, (T,), by name; `random` features of episodes of random behaviour, float32 (T, D) each.
+    and their places in time, (T,), by name; `random` and `negatives` features of such episodes, float32 (T, D) each.
     """
     curves = []
     for name, (features, places) in videos.items():
@@ -101,23 +107,18 @@ def measure(
         curves.append(Curve(of, name, times, _progress(network, features)))
         curves.append(Curve("backwards", name, 1 - times[::-1], _progress(network, features.flip(0))))
         curves.append(Curve("cut", name, times[:half], _progress(network, features[:half])))
-    for number, features in enumerate(random):
-        places = np.linspace(0, 1, len(features), dtype=np.float32)
-        curves.append(Curve("random", f"episode {number}", places, _progress(network, features)))
+    others = {"random": [_progress(network, features) for features in random]}
+    others["negatives"] = [network.places(features).numpy() for features in negatives]
+    for kind, all_progress in others.items():
+        for number, progress in enumerate(all_progress):
+            curves.append(Curve(kind, f"{number}", np.linspace(0, 1, len(progress), dtype=np.float32), progress))
 
     def ends(kind: str) -> float:
         return float(np.mean([one.progress[-1] for one in curves if one.kind == kind]))
 
     orders = [rank_correlation(one.places, one.progress) for one in curves if one.kind == of]
-    highest = [one.progress.max() for one in curves if one.kind == "random"]
-    figures = VideoMeasures(
-        of,
-        float(np.mean(orders)),
-        ends(of),
-        ends("backwards"),
-        ends("cut"),
-        float(np.mean(highest)) if highest else None,
-    )
+    highest = {kind: max((float(one.max()) for one in every), default=None) for kind, every in others.items()}
+    figures = VideoMeasures(of, float(np.mean(orders)), ends(of), ends("backwards"), ends("cut"), **highest)
     return figures, curves
 
 

@@ -40,8 +40,7 @@ CNN = "cnn"
 """The encoder that is learned from the videos themselves."""
 _STILL = 24
 """Levels, of 255, by which a pixel must change for something to move: more than what compression adds."""
-_EPISODES = 6
-"""Of random behaviour."""
+_EPISODES = 6  # of random behaviour: two of each kind
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class FitVideos(CameraOption, DeviceOption):
         vlmrm-gym train VLMRM/Humanoid-kneel-v0 --reward kneeling/
 
     Some videos are held out. Of these it says how well the reward orders their frames, what it sees in them played
-    backwards and cut, and, with --env, in random behaviour; it warns where the reward can hardly work.
+    backwards and cut, and in random behaviour and negatives; it warns where the reward can hardly work.
 
     The folder gets reward.json, for --reward of other commands; head.safetensors, which it names; fit.json, the
     figures; and curves.png.
@@ -69,13 +68,13 @@ class FitVideos(CameraOption, DeviceOption):
     --model of other commands: tiny, Architecture/pretrained tag ..."""
     negatives: Texts = ()
     """recordings of anything else, such as failures: in these nothing counts as progress; files as of videos, or
-    random: episodes of random, of held and of constant actions in --env"""
+    random: six episodes of random behaviour in --env"""
     env: str | None = None
-    """a registered ID, whose random behaviour is looked at: actions are drawn anew, held or constant"""
+    """a registered ID: six episodes of random behaviour are measured, with actions drawn anew, held, or constant"""
     options: YAML = None
     """fields of vlmrm_gym.learning.VideoFitOptions, such as '{steps: 1000, held_out: 0.3}'"""
     seed: int = 0
-    """of the networks' weights, of the pairs of frames, and of what is held out"""
+    """of the networks' weights, of the pairs of frames, of what is held out, and of random behaviour"""
     overwrite: bool = False
     """replace earlier results in a folder that exists"""
     trust_code: bool = False
@@ -125,7 +124,7 @@ def _fit(command: FitVideos) -> Demonstrations:
 
 
 def _find(videos: Any, command: FitVideos, opened: ExitStack, steps: int | None = None) -> list[Recording]:
-    """Find recordings; with `steps`, of random behaviour, too."""
+    """Find recordings; if `steps` is given, "random" stands for episodes of so many steps."""
     if isinstance(videos, str | os.PathLike) or (isinstance(videos, np.ndarray) and videos.ndim == 4):
         videos = [videos]
     recordings: list[Recording] = []
@@ -172,7 +171,7 @@ def _draw(draw: Any, states: Any, view: int, part: slice) -> Any:
 
 
 def _play(command: FitVideos, opened: ExitStack, steps: int, first: int = 0) -> list[Recording]:
-    """Play episodes of so many steps, from the episode `first` on: each action is random, held or constant."""
+    """Play episodes from number `first` on: by turns, actions are drawn anew, held for ten steps, or constant."""
     from vlmrm_gym.data.rollouts import constant_actions, play, random_actions
     from vlmrm_gym.states import StateView
     from vlmrm_gym.states.drawing import Drawings
@@ -190,8 +189,9 @@ def _play(command: FitVideos, opened: ExitStack, steps: int, first: int = 0) -> 
     played = []
     for number in range(first, first + _EPISODES):
         make = (random_actions, partial(constant_actions, hold=10), constant_actions)[number % 3]
-        act = make(env.action_space, np.random.default_rng(number))
-        states = play(env, view, act, seed=command.seed + number, steps=steps).with_initial
+        seed = command.seed + number  # the environment's own generator has the seed alone
+        act = make(env.action_space, np.random.default_rng([seed, 1]))
+        states = play(env, view, act, seed=seed, steps=steps).with_initial
         played += _by_view(f"random episode {number}", draw, states, view.num_views)
     return played
 
@@ -238,7 +238,6 @@ def _learn(
     fitted, held_out = [samples[i] for i in chosen], [samples[i] for i in kept]
     chosen, kept = split(len(others), options, command.seed) if held_out else (range(len(others)), [])
     contrast, held_out_contrast = [others[i] for i in chosen], [others[i] for i in kept]
-    shown += held_out_contrast
     with tqdm(total=options.steps, unit=" steps", file=sys.stderr) as bar:
 
         def progress(step: int, loss: float) -> None:
@@ -260,13 +259,14 @@ def _learn(
     network.start.copy_(torch.cat([encode(network, one.data[:1], cpu) for one in samples]).mean(0))
     if tower is None:
         network.name_tower()
-    measures, curves = measure(network, of, features, [encode(network, one.data, cpu) for one in shown])
+    rest = ([encode(network, one.data, cpu) for one in footage] for footage in (shown, held_out_contrast))
+    measures, curves = measure(network, of, features, *rest)
     head = folder / HEAD
     network.save(head)
     spec = Demonstrations(head=str(head))
     save_reward(spec, folder)
     settings = {"encoder": command.encoder, "seed": command.seed, "options": asdict(options)}
-    used = {"fitted": fitted, "held_out": held_out, "negatives": others}
+    used = {"fitted": fitted, "held_out": held_out, "negatives": contrast, "held_out_negatives": held_out_contrast}
     names = {part: [one.name for one in footage] for part, footage in used.items()}
     values = {"measures": measures.as_json(), **figures, "videos": names, **settings}
     atomic_write_text(folder / FILES[2], json.dumps(values, indent=2))
@@ -310,10 +310,11 @@ def _say(measures: Any, count: int) -> None:
     what = f"{count} held-out recordings" if measures.of == "held out" else "The recordings that it was fitted to"
     if measures.of != "held out":
         say("No recording was held out, so these figures flatter: pass at least two.", error=True)
-    random = "" if measures.random is None else f"; random behaviour reaches {measures.random:.2f}"
+    others = {"random behaviour reaches": measures.random, "held-out negatives reach": measures.negatives}
+    reached = "".join(f"; {said} {value:.2f}" for said, value in others.items() if value is not None)
     say(
         f"{what}: rank correlation with time {measures.order:.2f}; progress at the end {measures.end:.2f}, played "
-        f"backwards {measures.backwards:.2f}, cut in half {measures.cut:.2f}{random}"
+        f"backwards {measures.backwards:.2f}, cut in half {measures.cut:.2f}{reached}"
     )
     for warning in measures.warnings:
         say(f"Warning: {warning}", error=True)
