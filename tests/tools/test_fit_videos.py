@@ -1,7 +1,6 @@
 """`vlmrm-gym fit --videos`, and `fit_demonstrations`: what they read, say, write and refuse."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import imageio.v3 as iio
@@ -74,8 +73,8 @@ def test_what_negatives_show_is_no_progress(tmp_path):
     for negatives in (None, [left[::2], left[::3]]):
         videos = [raising(start) for start in (40, 50, 60)]
         out = tmp_path / str(len(parts))
-        reward = vlmrm_gym.fit_demonstrations(videos, negatives=negatives, out=out, **settings)
-        place = replace(reward, measure="place").build("cpu")
+        vlmrm_gym.fit_demonstrations(videos, negatives=negatives, measure="place", out=out, **settings)
+        place = vlmrm_gym.Demonstrations.load(out).build("cpu")
         assert place(raising(45))[-1] > 0.8
         parts.append(place(left[1:-1:2]))
         held_out = json.loads((out / "fit.json").read_text())["measures"]["negatives"]

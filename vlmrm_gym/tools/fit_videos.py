@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from gymnasium.error import DependencyNotInstalled
@@ -48,7 +48,7 @@ class FitVideos(CameraOption, DeviceOption):
     """Fit a reward to videos of the task being done: no actions, no labels (TimeRewarder).
 
         vlmrm-gym fit --videos recordings/ --out kneeling
-        vlmrm-gym fit --videos a.mp4 b.gif pictures/ --env VLMRM/Humanoid-kneel-v0 --encoder tiny --out kneeling
+        vlmrm-gym fit --videos a.mp4 b.gif pictures/ --env VLMRM/Humanoid-kneel-v0 --negatives random --out kneeling
         vlmrm-gym train VLMRM/Humanoid-kneel-v0 --reward kneeling/
 
     Some videos are held out. Of these it says how well the reward orders their frames, what it sees in them played
@@ -66,6 +66,8 @@ class FitVideos(CameraOption, DeviceOption):
     encoder: str = CNN
     """cnn: a small network that is learned from the videos, for any world; or a vision-language model, frozen, as
     --model of other commands: tiny, Architecture/pretrained tag ..."""
+    measure: Literal["step", "place"] = "step"
+    """what is paid: the way that a step has covered, or the place of a state on the way"""
     negatives: Texts = ()
     """recordings of anything else, such as failures: in these nothing counts as progress; files as of videos, or
     random: six episodes of random behaviour in --env"""
@@ -162,12 +164,11 @@ def _of_dataset(folder: Path, command: FitVideos, opened: ExitStack) -> list[Rec
 
 
 def _by_view(name: str, draw: Any, states: Any, num_views: int) -> list[Recording]:
-    views = {view: f", view {view}" if num_views > 1 else "" for view in range(num_views)}
-    return [Recording(name + of, Frames(len(states), partial(_draw, draw, states, view))) for view, of in views.items()]
+    def draw_part(view: int, part: slice) -> Any:
+        return draw(states[part])[:, view]
 
-
-def _draw(draw: Any, states: Any, view: int, part: slice) -> Any:
-    return draw(states[part])[:, view]
+    names = [f"{name}, view {view}" if num_views > 1 else name for view in range(num_views)]
+    return [Recording(one, Frames(len(states), partial(draw_part, view))) for view, one in enumerate(names)]
 
 
 def _play(command: FitVideos, opened: ExitStack, steps: int, first: int = 0) -> list[Recording]:
@@ -261,9 +262,8 @@ def _learn(
         network.name_tower()
     rest = ([encode(network, one.data, cpu) for one in footage] for footage in (shown, held_out_contrast))
     measures, curves = measure(network, of, features, *rest)
-    head = folder / HEAD
-    network.save(head)
-    spec = Demonstrations(head=str(head))
+    network.save(folder / HEAD)
+    spec = Demonstrations(head=str(folder / HEAD), measure=command.measure)
     save_reward(spec, folder)
     settings = {"encoder": command.encoder, "seed": command.seed, "options": asdict(options)}
     used = {"fitted": fitted, "held_out": held_out, "negatives": contrast, "held_out_negatives": held_out_contrast}
