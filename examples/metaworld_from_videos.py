@@ -50,8 +50,6 @@ class Args:
     Meta-World's own reward"""
     videos: int = 10
     """recordings of the task being done"""
-    noise: float = 0.8
-    """of the scripted policy's actions in the recordings, so that they show states beside its way, and the way back"""
     others: int = 6
     """recordings of random behaviour that fails, in which nothing counts as progress"""
     encoder: str = "cnn"
@@ -108,10 +106,10 @@ class Task(gym.Wrapper):
 
 
 def record(args: Args, folder: Path, count: int, *, succeeds: bool) -> None:
-    """Record successes of the scripted policy, up to 5 steps after the first, or failures of noise alone, as MP4."""
+    """Record successes of the scripted policy, up to 5 steps after the first, or failures of random actions, as MP4."""
     folder.mkdir(parents=True, exist_ok=True)
     env = Task(args, args.seed + (1_000 if succeeds else 3_000))
-    rng, size, noise = np.random.default_rng(args.seed), args.noise if succeeds else 1.5, np.zeros(4)
+    rng = np.random.default_rng(args.seed)
     with closing(env), closing(StateView(env)) as view, tqdm(total=count, unit=" videos") as bar:
         number, tries = 0, 0
         while number < count:
@@ -120,11 +118,13 @@ def record(args: Args, folder: Path, count: int, *, succeeds: bool) -> None:
                 sys.exit(f"Only {number} of {20 * count} episodes were such as {folder} is to have.")
             observation, _ = env.reset()
             view.reset()
-            policy, states, since = ENV_POLICY_MAP[args.task](), [view.capture()], 0
+            policy, action = ENV_POLICY_MAP[args.task](), np.zeros(4)
+            states, since = [view.capture()], 0
             while since < 5 and len(states) <= args.episode_length // args.repeat:
-                if len(states) % (10 if number % 2 else 30) == 1:
-                    noise = rng.uniform(-size, size, 4)
-                action = noise + (np.clip(policy.get_action(observation), -1, 1) if succeeds else 0)
+                if succeeds:
+                    action = policy.get_action(observation)
+                elif len(states) % (10 if number % 2 else 30) == 1:  # it is held, or the arm stays where it is
+                    action = rng.uniform(-1.5, 1.5, 4)
                 observation, _, _, _, info = env.step(np.clip(action, -1, 1).astype(np.float32))
                 states.append(view.capture())
                 since += bool(info["success"] or since)
