@@ -4,16 +4,16 @@ python -m pip install -e ".[train]" && python -m pip install --no-deps metaworld
 python examples/metaworld_from_videos.py --task drawer-close-v3 --seed 1
 python examples/metaworld_from_videos.py --task drawer-close-v3 --seed 1 --reward sparse
 
-The folder runs/TASK__recordings__SEED gets videos/, others/ and reward/ (see its curves.png), which are made once;
-runs/TASK__REWARD__SEED gets evaluations.csv and model.zip. Success is Meta-World's own flag; the agent sees its
-observations. No action of a recording is looked at.
+The folder runs/TASK__recordings__SEED gets videos/, others/, reward/ (see its curves.png) and features.npz, which are
+made once; runs/TASK__REWARD__SEED gets evaluations.csv and model.zip. Success is Meta-World's own flag; the agent sees
+its observations. No action of a recording is looked at.
 """
 
 import csv
 import sys
 import warnings
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ import imageio.v3 as iio
 import metaworld  # noqa: F401  # pyright: ignore[reportMissingImports] (registers its IDs)
 import numpy as np
 import torch
+import torch.nn.functional as F
 import tyro
 from metaworld.policies import ENV_POLICY_MAP  # pyright: ignore[reportMissingImports]
 from stable_baselines3 import SAC
@@ -29,6 +30,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
 import vlmrm_gym
+from vlmrm_gym.rewards.distance import DistanceNetwork
 from vlmrm_gym.sb3 import ActionRepeatNoise, DeferredReplayBuffer, RunningNormExtractor, VLMVecEnv
 from vlmrm_gym.states import StateView
 
@@ -43,19 +45,16 @@ class Args:
 
     task: str = "drawer-close-v3"
     """the name of a task, see metaworld.policies.ENV_POLICY_MAP"""
-    reward: Literal["videos", "videos-progress", "videos-step", "sparse", "dense"] = "videos"
-    """videos: the place of each state on the way from the beginning (0) to the end (1) of the recordings, beside the
-    success; videos-progress: what a step gains of the place, as potential-based shaping; videos-step: the distance that
-    a step covers, as in TimeRewarder, which can be earned by going in circles; sparse: the success alone; dense:
-    Meta-World's own reward"""
+    reward: Literal["videos", "place", "sparse", "dense"] = "videos"
+    """place: the place of each state on the way from the beginning (0) to the end (1) of the recordings, beside the
+    success; videos: the same, refined while the agent learns: places in episodes that fail count less; sparse: the
+    success alone; dense: Meta-World's own reward"""
     videos: int = 10
     """recordings of the task being done"""
     others: int = 6
     """recordings of random behaviour that fails, in which nothing counts as progress"""
     encoder: str = "cnn"
     """see `vlmrm-gym fit --videos --help`"""
-    weight: float = 1.0
-    """of the reward from videos, beside 1 for each step with success"""
     repeat: int = 2
     """steps for which an action is repeated, as in DrQ-v2; the states in between are not drawn"""
     steps: int = 200_000
@@ -106,7 +105,7 @@ class Task(gym.Wrapper):
 
 
 def record(args: Args, folder: Path, count: int, *, succeeds: bool) -> None:
-    """Record successes of the scripted policy, up to 5 steps after the first, or failures of random actions, as MP4."""
+    """Record successes of the scripted policy, to 20 steps after the first, or failures of random actions, as MP4."""
     folder.mkdir(parents=True, exist_ok=True)
     env = Task(args, args.seed + (1_000 if succeeds else 3_000))
     rng = np.random.default_rng(args.seed)
@@ -120,7 +119,7 @@ def record(args: Args, folder: Path, count: int, *, succeeds: bool) -> None:
             view.reset()
             policy, action = ENV_POLICY_MAP[args.task](), np.zeros(4)
             states, since = [view.capture()], 0
-            while since < 5 and len(states) <= args.episode_length // args.repeat:
+            while since < 20 and len(states) <= args.episode_length // args.repeat:
                 if succeeds:
                     action = policy.get_action(observation)
                 elif len(states) % (10 if number % 2 else 30) == 1:  # it is held, or the arm stays where it is
@@ -134,6 +133,92 @@ def record(args: Args, folder: Path, count: int, *, succeeds: bool) -> None:
             iio.imwrite(folder / f"{number:02}.mp4", view.draw(np.stack(rows), changes), fps=30)
             number += 1
             bar.update()
+
+
+def learn_reward(args: Args) -> tuple[vlmrm_gym.Demonstrations, Path]:
+    """Record and fit, unless an earlier run with this task and seed has. Returns the reward, and the folder."""
+    folder = args.out / f"{args.task}__recordings__{args.seed}"
+    if not (folder / "features.npz").exists():
+        record(args, folder / "videos", args.videos, succeeds=True)
+        record(args, folder / "others", args.others, succeeds=False)
+        reward = vlmrm_gym.fit_demonstrations(
+            folder / "videos",
+            negatives=folder / "others" if args.others else None,
+            encoder=args.encoder,
+            measure="place",
+            out=folder / "reward",
+            seed=args.seed,
+            overwrite=True,
+        )
+        model, features = reward.build(), dict[str, Any]()
+        for part in ("videos", "others"):
+            files = sorted((folder / part).glob("*.mp4"))
+            features[part] = np.concatenate([np.asarray(model.encode(iio.imread(file)).cpu()) for file in files])
+        np.savez(folder / "features.npz", **features)
+    return vlmrm_gym.Demonstrations.load(folder / "reward"), folder
+
+
+class RefinedPlace(torch.nn.Module):
+    """The place of a state, times the probability that the state is of a recording, not of an episode that failed.
+
+    The place alone is high in states that no recording shows, too, such as an arm where the door would be if it were
+    open. As in Rank2Reward (arXiv 2404.14735) a small network learns to tell these while the agent is trained. It is
+    shown failures alone, so that a success never counts against the agent.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.network = DistanceNetwork.load(folder / "reward" / "head.safetensors")
+        features = np.load(folder / "features.npz")
+        self.recorded, others = (torch.from_numpy(features[part]).float() for part in ("videos", "others"))
+        self.failed = [others]
+        """Features of episodes, each float32 (T, D)."""
+        size = self.network.size
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(size, 64), torch.nn.GELU(), torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 1)
+        )
+        self.optimizer = torch.optim.AdamW(self.layers.parameters(), lr=3e-4)
+
+    def logits(self, features: torch.Tensor) -> torch.Tensor:
+        """How much states look recorded: features float32 (B, D) to (B,)."""
+        return self.layers((features - self.network.feature_mean) / self.network.feature_scale)[:, 0]
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Score states by features, float32 (B, 1, D): float32 (B,), from 0 to 1."""
+        return self.network.places(features[:, 0]).clamp_min(0) * self.logits(features[:, 0]).sigmoid()
+
+    def fit(self, steps: int = 100, half: int = 128) -> None:
+        """Tell recordings from failures, of which the newest twenty are shown as often as all together."""
+        newest, failed = torch.cat(self.failed[-20:]), torch.cat(self.failed)
+        for _ in range(steps):
+            parts = ((self.recorded, half), (newest, half // 2), (failed, half // 2))
+            states = torch.cat([of[torch.randint(len(of), (count,))] for of, count in parts])
+            labels = (torch.arange(2 * half) < half).float()
+            order, share = torch.randperm(2 * half), torch.rand(2 * half, 1)  # mixtures: few states are recorded
+            logits = self.logits(states.lerp(states[order], share))
+            loss = F.binary_cross_entropy_with_logits(logits, labels.lerp(labels[order], share[:, 0]))
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+
+
+class Refine(BaseCallback):
+    """Refines the reward every 500 steps of the agent, and makes all stored rewards anew."""
+
+    def __init__(self, head: RefinedPlace) -> None:
+        super().__init__()
+        self._head = head
+
+    def _on_step(self) -> bool:
+        for late in vlmrm_gym.read_late(self.locals["infos"]):  # a whole episode
+            if late.features is not None and late.task_rewards is not None and not late.task_rewards.any():
+                self._head.failed.append(torch.from_numpy(late.features[:, 0]))
+        model: Any = self.model
+        if self.num_timesteps % 500 == 0 and self.num_timesteps >= model.learning_starts:
+            self._head.fit()
+            model.env.envs.head.replace(self._head)
+            model.replay_buffer.relabel(model.env.envs.head)
+        return True
 
 
 class Evaluate(BaseCallback):
@@ -172,41 +257,32 @@ def main(args: Args) -> None:
     torch.set_num_threads(args.threads)
     folder = args.out / f"{args.task}__{args.reward}__{args.seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    from_videos = args.reward.startswith("videos")
-    reward: Any = vlmrm_gym.TaskReward()
-    if from_videos:
-        recordings = args.out / f"{args.task}__recordings__{args.seed}"
-        if not (recordings / "reward").exists():
-            record(args, recordings / "videos", args.videos, succeeds=True)
-            record(args, recordings / "others", args.others, succeeds=False)
-            vlmrm_gym.fit_demonstrations(
-                recordings / "videos",
-                negatives=recordings / "others" if args.others else None,
-                encoder=args.encoder,
-                out=recordings / "reward",
-                seed=args.seed,
-            )
-        step = vlmrm_gym.Demonstrations.load(recordings / "reward")  # 1 is as fast as the recordings
-        place = replace(step, measure="place")
-        kinds = {"videos": place, "videos-progress": vlmrm_gym.Progress(place, gamma=GAMMA), "videos-step": step}
-        reward = args.weight * kinds[args.reward] + reward
     table = folder / "evaluations.csv"
     table.write_text("step,episodes,success\n")
     options: dict[str, Any] = {"learning_starts": 2_000, "learning_rate": 1e-3, "gamma": GAMMA, "seed": args.seed}
     options["ent_coef"] = "auto_0.05"  # SAC's 1.0 promises 2.8 a step where nobody has been: more than success pays
     options["action_noise"] = ActionRepeatNoise(4, sigma=1.0, hold=10, steps=10_000)  # random steps alone go nowhere
     options["policy_kwargs"] = {"features_extractor_class": RunningNormExtractor}  # objects move less than the hand
-    if from_videos:
-        makers = [lambda: Task(args, args.seed)]
-        every = 2 if args.reward == "videos" else 1  # places in between are interpolated; what steps gain is not
-        envs = vlmrm_gym.VLMRewardVectorEnv(makers, reward=reward, autoreset_mode="SameStep", score_every=every)
+    callbacks: list[BaseCallback] = [Evaluate(args, table)]
+    if args.reward in ("videos", "place"):
+        reward, recordings = learn_reward(args)
+        envs = vlmrm_gym.VLMRewardVectorEnv(
+            [lambda: Task(args, args.seed)],
+            reward=reward,
+            task_reward_weight=1.0,
+            autoreset_mode="SameStep",
+            score_every=2,  # of two states one is drawn
+            return_features=True,
+        )
         env: Any = VLMVecEnv(envs)
         options["replay_buffer_class"] = DeferredReplayBuffer
+        if args.reward == "videos":
+            callbacks.append(Refine(RefinedPlace(recordings)))
     else:
         env = Task(args, args.seed)
     model = SAC("MlpPolicy", env, **options)
     try:
-        model.learn(args.steps // args.repeat, callback=Evaluate(args, table), progress_bar=sys.stderr.isatty())
+        model.learn(args.steps // args.repeat, callback=callbacks, progress_bar=sys.stderr.isatty())
     finally:
         model.save(folder / "model.zip")
         env.close()

@@ -12,6 +12,7 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 import pytest
+import torch
 
 import vlmrm_gym
 from vlmrm_gym.states import States, StateView
@@ -134,13 +135,13 @@ def brightness(frames):
     return frames.mean((1, 2, 3)) / 255
 
 
-@pytest.mark.parametrize("reward", ["videos", "videos-progress", "videos-step", "dense"])
-def test_the_example_learns_from_recordings_of_meta_world(reward, tmp_path):
+@pytest.mark.parametrize(("reward", "steps"), [("videos", 5_000), ("place", 400), ("dense", 400)])
+def test_the_example_learns_from_recordings_of_meta_world(reward, steps, tmp_path):
     """It leaves what it promises: recordings that end in success, a reward that orders them, a table, a policy."""
     pytest.importorskip("metaworld", reason="it needs requirements/suites.txt", exc_type=ImportError)
     example = importlib.import_module("metaworld_from_videos")
-    small = {"videos": 3, "others": 2, "encoder": "tiny", "steps": 400, "evaluate_every": 200, "episodes": 1}
-    example.main(example.Args(reward=reward, out=tmp_path, **small))
+    small = {"videos": 3, "others": 2, "encoder": "tiny", "evaluate_every": 200, "episodes": 1}
+    example.main(example.Args(reward=reward, steps=steps, out=tmp_path, **small))
     folder = tmp_path / f"drawer-close-v3__{reward}__1"
     assert (folder / "evaluations.csv").read_text().splitlines()[0] == "step,episodes,success"
     assert (folder / "model.zip").exists()
@@ -151,3 +152,13 @@ def test_the_example_learns_from_recordings_of_meta_world(reward, tmp_path):
         figures = json.loads((recordings / "reward" / "fit.json").read_text())
         assert figures["measures"]["order"] > 0.8
         assert len(figures["videos"]["negatives"] + figures["videos"]["held_out_negatives"]) == 2
+        head = example.RefinedPlace(recordings)
+        with torch.no_grad():
+            before = head(head.recorded[:, None]).mean()
+        failed = head.recorded.roll(1, 1)  # nothing like it was recorded
+        head.failed.append(failed)
+        head.fit(400)
+        with torch.no_grad():
+            assert head(head.recorded[:, None]).mean() > before
+            assert head.logits(head.recorded).sigmoid().mean() > 0.7
+            assert head.logits(failed).sigmoid().mean() < 0.3
