@@ -26,10 +26,12 @@ from batched_sac import Learner
 from torch import Tensor
 from tqdm import trange
 
+from vlmrm_gym.learning import RefinedPlaceHead
+from vlmrm_gym.rewards.distance import DistanceNetwork
 from vlmrm_gym.states import StateView
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-from metaworld_from_videos import GAMMA, RefinedPlace, Task, learn_reward
+from metaworld_from_videos import GAMMA, Task, learn_reward
 from metaworld_from_videos import Args as Training
 
 OBSERVATION, ACTION = 39, 4
@@ -75,8 +77,9 @@ class Player:
         self._tasks = {"train": Task(training, training.seed), "test": Task(training, training.seed + 2_000)}
         self._head = None
         if training.reward in ("videos", "place"):
-            reward, folder = learn_reward(training)
-            self._view, self._model, self._head = StateView(self._tasks["train"]), reward.build(), RefinedPlace(folder)
+            reward = learn_reward(training)
+            self._view, self._model = StateView(self._tasks["train"]), reward.build()
+            self._head = RefinedPlaceHead(DistanceNetwork.load(reward.head))
             self._is_refined = training.reward == "videos"
         self._states, self._features, self._places = list[Any](), list[Tensor](), list[Tensor]()
 
@@ -113,13 +116,12 @@ class Player:
             places[done - 1] = self._places[-1]
             return
         if not self._succeeded:
-            self._head.failed.append(features)
-        is_due = done % 5 == 0 and done * self._length >= LEARNING_STARTS
-        if is_due:
+            self._head.add(features[:, None].numpy())
+        if is_due := done % 5 == 0 and self._head.num_failed > 0:
             with torch.enable_grad():
                 self._head.fit()
         for number in range(done) if is_due else [done - 1]:
-            places[number] = self._places[number] * self._head.logits(self._features[number]).sigmoid()
+            places[number] = self._places[number] * self._head.likeness(self._features[number])
 
 
 def work(

@@ -4,9 +4,9 @@ python -m pip install -e ".[train]" && python -m pip install --no-deps metaworld
 python examples/metaworld_from_videos.py --task drawer-close-v3 --seed 1
 python examples/metaworld_from_videos.py --task drawer-close-v3 --seed 1 --reward sparse
 
-The folder runs/TASK__recordings__SEED gets videos/, others/, reward/ (see its curves.png) and features.npz, which are
-made once; runs/TASK__REWARD__SEED gets evaluations.csv and model.zip. Success is Meta-World's own flag; the agent sees
-its observations. No action of a recording is looked at.
+The folder runs/TASK__recordings__SEED gets videos/, others/ and reward/ (see its curves.png), which are made once;
+runs/TASK__REWARD__SEED gets evaluations.csv and model.zip. Success is Meta-World's own flag; the agent sees its
+observations. No action of a recording is looked at.
 """
 
 import csv
@@ -22,7 +22,6 @@ import imageio.v3 as iio
 import metaworld  # noqa: F401  # pyright: ignore[reportMissingImports] (registers its IDs)
 import numpy as np
 import torch
-import torch.nn.functional as F
 import tyro
 from metaworld.policies import ENV_POLICY_MAP  # pyright: ignore[reportMissingImports]
 from stable_baselines3 import SAC
@@ -30,8 +29,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
 import vlmrm_gym
-from vlmrm_gym.rewards.distance import DistanceNetwork
-from vlmrm_gym.sb3 import ActionRepeatNoise, DeferredReplayBuffer, RunningNormExtractor, VLMVecEnv
+from vlmrm_gym.sb3 import ActionRepeatNoise, DeferredReplayBuffer, RefineCallback, RunningNormExtractor, VLMVecEnv
 from vlmrm_gym.states import StateView
 
 PIXELS = 192
@@ -135,90 +133,21 @@ def record(args: Args, folder: Path, count: int, *, succeeds: bool) -> None:
             bar.update()
 
 
-def learn_reward(args: Args) -> tuple[vlmrm_gym.Demonstrations, Path]:
-    """Record and fit, unless an earlier run with this task and seed has. Returns the reward, and the folder."""
+def learn_reward(args: Args) -> vlmrm_gym.Demonstrations:
+    """Record and fit, unless an earlier run with this task and seed has."""
     folder = args.out / f"{args.task}__recordings__{args.seed}"
-    if not (folder / "features.npz").exists():
+    if not (folder / "reward").exists():
         record(args, folder / "videos", args.videos, succeeds=True)
         record(args, folder / "others", args.others, succeeds=False)
-        reward = vlmrm_gym.fit_demonstrations(
+        vlmrm_gym.fit_demonstrations(
             folder / "videos",
             negatives=folder / "others" if args.others else None,
             encoder=args.encoder,
             measure="place",
             out=folder / "reward",
             seed=args.seed,
-            overwrite=True,
         )
-        model, features = reward.build(), dict[str, Any]()
-        for part in ("videos", "others"):
-            files = sorted((folder / part).glob("*.mp4"))
-            features[part] = np.concatenate([np.asarray(model.encode(iio.imread(file)).cpu()) for file in files])
-        np.savez(folder / "features.npz", **features)
-    return vlmrm_gym.Demonstrations.load(folder / "reward"), folder
-
-
-class RefinedPlace(torch.nn.Module):
-    """The place of a state, times the probability that the state is of a recording, not of an episode that failed.
-
-    The place alone is high in states that no recording shows, too, such as an arm where the door would be if it were
-    open. As in Rank2Reward (arXiv 2404.14735) a small network learns to tell these while the agent is trained. It is
-    shown failures alone, so that a success never counts against the agent.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.network = DistanceNetwork.load(folder / "reward" / "head.safetensors")
-        features = np.load(folder / "features.npz")
-        self.recorded, others = (torch.from_numpy(features[part]).float() for part in ("videos", "others"))
-        self.failed = [others]
-        """Features of episodes, each float32 (T, D)."""
-        size = self.network.size
-        self.layers = torch.nn.Sequential(
-            torch.nn.Linear(size, 64), torch.nn.GELU(), torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 1)
-        )
-        self.optimizer = torch.optim.AdamW(self.layers.parameters(), lr=3e-4)
-
-    def logits(self, features: torch.Tensor) -> torch.Tensor:
-        """How much states look recorded: features float32 (B, D) to (B,)."""
-        return self.layers((features - self.network.feature_mean) / self.network.feature_scale)[:, 0]
-
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Score states by features, float32 (B, 1, D): float32 (B,), from 0 to 1."""
-        return self.network.places(features[:, 0]).clamp_min(0) * self.logits(features[:, 0]).sigmoid()
-
-    def fit(self, steps: int = 100, half: int = 128) -> None:
-        """Tell recordings from failures, of which the newest twenty are shown as often as all together."""
-        newest, failed = torch.cat(self.failed[-20:]), torch.cat(self.failed)
-        for _ in range(steps):
-            parts = ((self.recorded, half), (newest, half // 2), (failed, half // 2))
-            states = torch.cat([of[torch.randint(len(of), (count,))] for of, count in parts])
-            labels = (torch.arange(2 * half) < half).float()
-            order, share = torch.randperm(2 * half), torch.rand(2 * half, 1)  # mixtures: few states are recorded
-            logits = self.logits(states.lerp(states[order], share))
-            loss = F.binary_cross_entropy_with_logits(logits, labels.lerp(labels[order], share[:, 0]))
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
-
-
-class Refine(BaseCallback):
-    """Refines the reward every 500 steps of the agent, and makes all stored rewards anew."""
-
-    def __init__(self, head: RefinedPlace) -> None:
-        super().__init__()
-        self._head = head
-
-    def _on_step(self) -> bool:
-        for late in vlmrm_gym.read_late(self.locals["infos"]):  # a whole episode
-            if late.features is not None and late.task_rewards is not None and not late.task_rewards.any():
-                self._head.failed.append(torch.from_numpy(late.features[:, 0]))
-        model: Any = self.model
-        if self.num_timesteps % 500 == 0 and self.num_timesteps >= model.learning_starts:
-            self._head.fit()
-            model.env.envs.head.replace(self._head)
-            model.replay_buffer.relabel(model.env.envs.head)
-        return True
+    return vlmrm_gym.Demonstrations.load(folder / "reward")
 
 
 class Evaluate(BaseCallback):
@@ -265,10 +194,9 @@ def main(args: Args) -> None:
     options["policy_kwargs"] = {"features_extractor_class": RunningNormExtractor}  # objects move less than the hand
     callbacks: list[BaseCallback] = [Evaluate(args, table)]
     if args.reward in ("videos", "place"):
-        reward, recordings = learn_reward(args)
         envs = vlmrm_gym.VLMRewardVectorEnv(
             [lambda: Task(args, args.seed)],
-            reward=reward,
+            reward=learn_reward(args),
             task_reward_weight=1.0,
             autoreset_mode="SameStep",
             score_every=2,  # of two states one is drawn
@@ -277,7 +205,7 @@ def main(args: Args) -> None:
         env: Any = VLMVecEnv(envs)
         options["replay_buffer_class"] = DeferredReplayBuffer
         if args.reward == "videos":
-            callbacks.append(Refine(RefinedPlace(recordings)))
+            callbacks.append(RefineCallback())
     else:
         env = Task(args, args.seed)
     model = SAC("MlpPolicy", env, **options)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vlmrm_gym.learning.demonstrations import VideoFitOptions
     from vlmrm_gym.learning.fitting import FitOptions
     from vlmrm_gym.learning.learner import PreferenceLearner, Round
+    from vlmrm_gym.learning.refining import RefinedPlaceHead
 
 __all__ = [
     "Answer",
@@ -28,6 +29,7 @@ __all__ = [
     "Pair",
     "PreferenceLearner",
     "Record",
+    "RefinedPlaceHead",
     "Round",
     "VideoFitOptions",
     "ask",
@@ -37,6 +39,7 @@ __all__ = [
 _LAZY = {
     "FitOptions": "vlmrm_gym.learning.fitting",
     "PreferenceLearner": "vlmrm_gym.learning.learner",
+    "RefinedPlaceHead": "vlmrm_gym.learning.refining",
     "Round": "vlmrm_gym.learning.learner",
     "VideoFitOptions": "vlmrm_gym.learning.demonstrations",
 }

@@ -1,6 +1,7 @@
 """How far apart in time two frames are: the network that is learned from videos, and the head that pays by it."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
@@ -15,6 +16,8 @@ from vlmrm_gym.rewards.sources import CNN
 
 BINS = 20
 """Number of values between -1 and 1 that the network chooses from."""
+SHOWN = 1_000
+"""Frames of the videos that a network keeps, at most."""
 Fields = TypeVar("Fields", bound=EncoderFields)
 
 
@@ -31,7 +34,7 @@ class DistanceNetwork(SavedHead):
     """
 
     key = "vlmrm_gym.distance_network"
-    arguments = ("size", "hidden_size", "model", "resize_mode", "fingerprint", "frames")
+    arguments = ("size", "hidden_size", "model", "resize_mode", "fingerprint", "frames", "num_shown")
 
     def __init__(
         self,
@@ -42,11 +45,12 @@ class DistanceNetwork(SavedHead):
         resize_mode: str | None = None,
         fingerprint: str = "",
         frames: float = 1.0,
+        num_shown: int = 1,
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.size, self.hidden_size, self.model, self.resize_mode = size, hidden_size, model, resize_mode
-        self.fingerprint, self.frames = fingerprint, frames
+        self.fingerprint, self.frames, self.num_shown = fingerprint, frames, num_shown
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             self.cnn = FrameCNN() if model is None else None
@@ -61,6 +65,8 @@ class DistanceNetwork(SavedHead):
         self.feature_scale = torch.nn.Buffer(torch.ones(()))
         self.start = torch.nn.Buffer(torch.zeros(size))
         """The mean features of the videos' first frames."""
+        self.videos = torch.nn.Buffer(torch.zeros(num_shown, size))
+        """Features of frames of the videos, all or as many as `SHOWN`."""
 
     def check(self) -> None:
         """See `SavedHead`."""
@@ -69,6 +75,13 @@ class DistanceNetwork(SavedHead):
             raise TypeError("its model and its resize_mode must be texts")
         if not isinstance(self.frames, int | float) or not 0 < self.frames < float("inf"):
             raise TypeError("its number of frames must be a number above 0")
+
+    def remember(self, features: Sequence[torch.Tensor]) -> None:
+        """Keep the features of videos, each float32 (T, D): where they begin, and of some of their frames."""
+        self.start.copy_(torch.stack([one[0] for one in features]).mean(0))
+        frames = torch.cat([*features])
+        self.num_shown = min(len(frames), SHOWN)
+        self.videos = torch.nn.Buffer(frames[torch.linspace(0, len(frames) - 1, self.num_shown).long()])
 
     def name_tower(self) -> None:
         """Say in the fingerprint which weights the own tower has."""

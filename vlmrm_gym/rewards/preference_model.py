@@ -78,7 +78,8 @@ class PreferenceHead(SavedHead):
         head = cls(shape, base=network.hidden_size, **options)
         assert head.progress is not None
         own = head.progress.state_dict()
-        head.progress.load_state_dict({name: one for name, one in network.state_dict().items() if name in own})
+        shared = own.keys() - {"videos"}
+        head.progress.load_state_dict(own | {name: network.state_dict()[name] for name in shared})
         head.progress.requires_grad_(False)
         with torch.no_grad():
             head.weights[-1].zero_()

@@ -13,7 +13,7 @@ A2C `DeferredRolloutBuffer`. Training with another buffer raises an error at the
 an episode has been scored. ARS of sb3-contrib has no buffer: it learns from the returns of `evaluate_policy`.
 """
 
-from vlmrm_gym.sb3.callbacks import PreferenceCallback, ScoredReturnCallback
+from vlmrm_gym.sb3.callbacks import PreferenceCallback, RefineCallback, ScoredReturnCallback
 from vlmrm_gym.sb3.policy import ActionRepeatNoise, RunningNormExtractor
 from vlmrm_gym.sb3.replay_buffer import DeferredReplayBuffer
 from vlmrm_gym.sb3.rollout_buffer import DeferredRolloutBuffer, RewardHandle
@@ -24,6 +24,7 @@ __all__ = [
     "DeferredReplayBuffer",
     "DeferredRolloutBuffer",
     "PreferenceCallback",
+    "RefineCallback",
     "RewardHandle",
     "RunningNormExtractor",
     "ScoredReturnCallback",

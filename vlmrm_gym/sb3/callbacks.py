@@ -1,4 +1,4 @@
-"""Callbacks: the figures of scored episodes, and a reward that is learned from comparisons meanwhile."""
+"""Callbacks: the figures of scored episodes, and rewards that are learned from comparisons, or refined, meanwhile."""
 
 import math
 import warnings
@@ -12,10 +12,14 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from vlmrm_gym._util.validation import check_positive_integer
+from vlmrm_gym.data.late import read_late
 from vlmrm_gym.data.store import find_featured
 from vlmrm_gym.learning.answers import Schedule, plan_rounds
 from vlmrm_gym.learning.learner import PreferenceLearner, Round
 from vlmrm_gym.learning.pictures import write_round
+from vlmrm_gym.learning.refining import RefinedPlaceHead
+from vlmrm_gym.rewards.demonstrations import Demonstrations
+from vlmrm_gym.rewards.distance import DistanceNetwork
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
 
 
@@ -44,6 +48,64 @@ class ScoredReturnCallback(BaseCallback):
                 if "success" in episode:
                     self.logger.record_mean("rollout/success_fraction", episode["success"])
         return True
+
+
+class RefineCallback(BaseCallback):
+    """Refines a reward from videos while an off-policy algorithm learns, by a `RefinedPlaceHead`, and relabels.
+
+    For SAC, TD3, DQN and TQC with `DeferredReplayBuffer`, on environments with a `Demonstrations` reward of the measure
+    "place", and `return_features=True`. See examples/metaworld_from_videos.py.
+
+    Args:
+        every: Steps, over all environments, from one refinement to the next.
+        failed: Tells by `info["scored_episode"]` whether an episode failed. None: if no step of it was a success, or
+            where no success is defined, its task return is not above 0.
+
+    Attributes:
+        head: What pays now. It is saved neither with the model nor with its buffer.
+
+    Raises:
+        ValueError: `every` is not an integer of at least 1, or the environments are others.
+    """
+
+    head: RefinedPlaceHead
+
+    def __init__(self, *, every: int = 500, failed: Callable[[Any], bool] | None = None) -> None:
+        super().__init__()
+        check_positive_integer("every", every)
+        self._every, self._next = every, every
+        self._failed = failed or (lambda episode: not episode.get("success", episode["task_return"]) > 0)
+
+    def _init_callback(self) -> None:
+        base = self.training_env.unwrapped
+        envs: Any = find_featured(base.envs) if isinstance(base, VLMVecEnv) else None
+        reward = getattr(envs, "reward", None)
+        if not isinstance(reward, Demonstrations) or reward.measure != "place":
+            raise ValueError(
+                '`env` must be a VLMVecEnv with Demonstrations(measure="place") and return_features=True. Received '
+                f"{base} with {'rewards alone' if envs is None else reward}."
+            )
+        self._current = envs.head
+        self.head = RefinedPlaceHead(DistanceNetwork.load(reward.head))
+        self._parts: list[list[Any]] = [[] for _ in range(self.training_env.num_envs)]
+
+    def _on_step(self) -> bool:
+        infos = self.locals["infos"]
+        for late in read_late(infos):
+            self._parts[late.env].append(late.features)
+            if episode := infos[late.env].get("scored_episode"):
+                features, self._parts[late.env] = np.concatenate(self._parts[late.env]), []
+                if self._failed(episode):
+                    self.head.add(features)
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if self.num_timesteps < self._next or not self.head.num_failed:
+            return
+        self._next = (self.num_timesteps // self._every + 1) * self._every
+        self.head.fit()
+        self._current.replace(self.head)
+        self.model.replay_buffer.relabel(self._current)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class PreferenceCallback(BaseCallback):

@@ -257,7 +257,7 @@ def _learn(
         )
     cpu, of = torch.device("cpu"), "held out" if held_out else "fitted"
     features = {one.name: (encode(network, one.data, cpu), one.places) for one in (held_out or fitted)}
-    network.start.copy_(torch.cat([encode(network, one.data[:1], cpu) for one in samples]).mean(0))
+    network.remember([encode(network, one.data, cpu) for one in samples])
     if tower is None:
         network.name_tower()
     rest = ([encode(network, one.data, cpu) for one in footage] for footage in (shown, held_out_contrast))
