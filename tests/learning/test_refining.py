@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import TASK_PROMPT, cartpole_frame
-from stable_baselines3 import DQN
+from stable_baselines3 import DQN, PPO
 
 import vlmrm_gym
 from vlmrm_gym.learning import RefinedPlaceHead
 from vlmrm_gym.rewards.current_head import apply_head
 from vlmrm_gym.rewards.distance import SHOWN, DistanceNetwork
-from vlmrm_gym.sb3 import DeferredReplayBuffer, RefineCallback, make_vec_env
+from vlmrm_gym.sb3 import DeferredReplayBuffer, DeferredRolloutBuffer, RefineCallback, RewardHandle, make_vec_env
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -120,6 +120,17 @@ def test_training_refines_the_reward_and_makes_stored_rewards_anew(raising):
     stored = model.replay_buffer.state_dict()
     features, rewards = stored["features"][:, 0], stored["rewards"].ravel()
     np.testing.assert_allclose(rewards, apply_head(callback.head, features) + stored["task_rewards"].ravel(), atol=1e-5)
+    envs.close()
+
+
+def test_on_policy_algorithms_learn_from_the_refined_reward_of_the_rollouts_to_come(raising):
+    envs = make_envs(raising, return_features=True)
+    buffer = {"rollout_buffer_class": DeferredRolloutBuffer, "rollout_buffer_kwargs": {"rewards": RewardHandle(envs)}}
+    model = PPO("MlpPolicy", envs, n_steps=50, batch_size=50, n_epochs=1, **buffer)
+    callback = RefineCallback(every=100, failed=lambda episode: True)
+    model.learn(300, callback=callback)
+    assert envs.envs.head.head is callback.head
+    assert callback.head.num_failed == 12
     envs.close()
 
 

@@ -18,6 +18,7 @@ from vlmrm_gym.learning.answers import Schedule, plan_rounds
 from vlmrm_gym.learning.learner import PreferenceLearner, Round
 from vlmrm_gym.learning.pictures import write_round
 from vlmrm_gym.learning.refining import RefinedPlaceHead
+from vlmrm_gym.rewards.current_head import CurrentHead
 from vlmrm_gym.rewards.demonstrations import Demonstrations
 from vlmrm_gym.rewards.distance import DistanceNetwork
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
@@ -50,11 +51,17 @@ class ScoredReturnCallback(BaseCallback):
         return True
 
 
-class RefineCallback(BaseCallback):
-    """Refines a reward from videos while an off-policy algorithm learns, by a `RefinedPlaceHead`, and relabels.
+def _relabel(model: Any, head: CurrentHead) -> None:
+    if getattr(model, "replay_buffer", None) is not None:  # on-policy algorithms have none
+        model.replay_buffer.relabel(head)
 
-    For SAC, TD3, DQN and TQC with `DeferredReplayBuffer`, on environments with a `Demonstrations` reward of the measure
-    "place", and `return_features=True`. See examples/metaworld_from_videos.py.
+
+class RefineCallback(BaseCallback):
+    """Refines a reward from videos while an unmodified algorithm learns, by a `RefinedPlaceHead`.
+
+    For SAC, TD3, DQN and TQC with `DeferredReplayBuffer`, and PPO and A2C with `DeferredRolloutBuffer`, on environments
+    with a `Demonstrations` reward of the measure "place", and `return_features=True`. A replay buffer is relabelled.
+    See examples/metaworld_from_videos.py.
 
     Args:
         every: Steps, over all environments, from one refinement to the next.
@@ -105,7 +112,7 @@ class RefineCallback(BaseCallback):
         self._next = (self.num_timesteps // self._every + 1) * self._every
         self.head.fit()
         self._current.replace(self.head)
-        self.model.replay_buffer.relabel(self._current)  # pyright: ignore[reportAttributeAccessIssue]
+        _relabel(self.model, self._current)
 
 
 class PreferenceCallback(BaseCallback):
@@ -184,10 +191,8 @@ class PreferenceCallback(BaseCallback):
         self.learner = PreferenceLearner(envs.envs, self._labeler, **self._options)
 
     def relabel(self) -> None:
-        """Make the stored rewards anew, if there is a replay buffer: on-policy algorithms have none."""
-        buffer: Any = getattr(self.model, "replay_buffer", None)
-        if buffer is not None:
-            buffer.relabel(self.learner.newest)
+        """Make the stored rewards anew, if there is a replay buffer."""
+        _relabel(self.model, self.learner.newest)
 
     def _init_callback(self) -> None:
         base = self.training_env.unwrapped
