@@ -57,7 +57,7 @@ def _relabel(model: Any, head: CurrentHead) -> None:
 
 
 class RefineCallback(BaseCallback):
-    """Refines a reward from videos while an unmodified algorithm learns, by a `RefinedPlaceHead`.
+    """Refines a reward from videos while an unmodified algorithm learns: states of episodes that fail are paid less.
 
     For SAC, TD3, DQN and TQC with `DeferredReplayBuffer`, and PPO and A2C with `DeferredRolloutBuffer`, on environments
     with a `Demonstrations` reward of the measure "place", and `return_features=True`. A replay buffer is relabelled.
@@ -69,7 +69,7 @@ class RefineCallback(BaseCallback):
             where no success is defined, its task return is not above 0.
 
     Attributes:
-        head: What pays now. It is saved neither with the model nor with its buffer.
+        head: The `RefinedPlaceHead` that pays. It is saved neither with the model nor with its buffer.
 
     Raises:
         ValueError: `every` is not an integer of at least 1, or the environments are others.
