@@ -139,7 +139,7 @@ def test_the_example_learns_from_recordings_of_meta_world(reward, steps, tmp_pat
     """It leaves what it promises: recordings that end in success, a reward that orders them, a table, a policy."""
     pytest.importorskip("metaworld", reason="it needs requirements/suites.txt", exc_type=ImportError)
     example = importlib.import_module("metaworld_from_videos")
-    small = {"videos": 3, "others": 2, "encoder": "tiny", "evaluate_every": 200, "episodes": 1}
+    small = {"videos": 3, "others": 2, "encoder": "tiny", "evaluate_every": steps // 2, "episodes": 1}
     example.main(example.Args(reward=reward, steps=steps, out=tmp_path, **small))
     folder = tmp_path / f"drawer-close-v3__{reward}__1"
     assert (folder / "evaluations.csv").read_text().splitlines()[0] == "step,episodes,success"

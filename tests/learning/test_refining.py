@@ -37,9 +37,7 @@ def fit(head, failed, count=8):
 
 def test_states_of_failures_are_worth_less_and_those_of_videos_keep_their_places(videos):
     head = RefinedPlaceHead(make_network(videos))
-    failed = videos + torch.tensor(
-        [0, 1, 0, 0, 0]
-    )  # as far as the videos' frames, in a direction that they do not know
+    failed = videos + torch.tensor([0, 1, 0, 0, 0])  # in a direction that the videos do not know
     fit(head, failed)
     with torch.no_grad():
         assert head.likeness(videos).mean() > 0.8

@@ -237,8 +237,8 @@ def _learn(
     )
     chosen, kept = split(len(samples), options, command.seed)
     fitted, held_out = [samples[i] for i in chosen], [samples[i] for i in kept]
-    chosen, kept = split(len(others), options, command.seed) if held_out else (range(len(others)), [])
-    contrast, held_out_contrast = [others[i] for i in chosen], [others[i] for i in kept]
+    trained, tested = split(len(others), options, command.seed) if held_out else (range(len(others)), [])
+    contrast, held_out_contrast = [others[i] for i in trained], [others[i] for i in tested]
     with tqdm(total=options.steps, unit=" steps", file=sys.stderr) as bar:
 
         def progress(step: int, loss: float) -> None:
@@ -256,11 +256,11 @@ def _learn(
             say=progress,
         )
     cpu, of = torch.device("cpu"), "held out" if held_out else "fitted"
-    features = {one.name: (encode(network, one.data, cpu), one.places) for one in (held_out or fitted)}
-    network.remember([encode(network, one.data, cpu) for one in samples])
+    encoded, *rest = ([encode(network, one.data, cpu) for one in part] for part in (samples, shown, held_out_contrast))
+    features = {samples[i].name: (encoded[i], samples[i].places) for i in (kept or chosen)}
+    network.remember(encoded)
     if tower is None:
         network.name_tower()
-    rest = ([encode(network, one.data, cpu) for one in footage] for footage in (shown, held_out_contrast))
     measures, curves = measure(network, of, features, *rest)
     network.save(folder / HEAD)
     spec = Demonstrations(head=str(folder / HEAD), measure=command.measure)
