@@ -28,6 +28,7 @@ from tqdm import trange
 
 from vlmrm_gym.learning import RefinedPlaceHead
 from vlmrm_gym.rewards.distance import DistanceNetwork
+from vlmrm_gym.sb3 import ActionRepeatNoise
 from vlmrm_gym.states import StateView
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
@@ -35,7 +36,7 @@ from metaworld_from_videos import GAMMA, Task, learn_reward
 from metaworld_from_videos import Args as Training
 
 OBSERVATION, ACTION = 39, 4
-RATE, ALPHA, LEARNING_STARTS, HOLD, NOISY_STEPS = 1e-3, 0.05, 2_000, 10, 10_000
+RATE, ALPHA, LEARNING_STARTS = 1e-3, 0.05, 2_000
 """As in the example."""
 
 
@@ -193,7 +194,8 @@ def main(args: Args) -> None:
         wait()
 
     torch.manual_seed(0)
-    rng, noise = np.random.default_rng(0), np.zeros((count, ACTION))
+    np.random.seed(0)  # of the noise
+    rng, noise = np.random.default_rng(0), ActionRepeatNoise(count * ACTION, sigma=1.0, hold=10, steps=10_000)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     sizes = (OBSERVATION, ACTION)
     learner = Learner(count, shape[1] * length, sizes, gamma=GAMMA, rate=RATE, alpha=ALPHA, device=device)
@@ -208,14 +210,11 @@ def main(args: Args) -> None:
             send("reset")
             for step in range(episode * length, (episode + 1) * length):
                 observations = shared.observations.copy()
-                actions = learner.choose(observations) if step >= LEARNING_STARTS else rng.uniform(-1, 1, noise.shape)
-                if step < NOISY_STEPS:
-                    if step % HOLD == 0:
-                        noise = rng.uniform(-1, 1, noise.shape)
-                    actions = np.clip(actions + noise, -1, 1)
-                shared.actions[:] = actions
+                learns = step >= LEARNING_STARTS
+                actions = learner.choose(observations) if learns else rng.uniform(-1, 1, (count, ACTION))
+                shared.actions[:] = np.clip(actions + noise().reshape(count, ACTION), -1, 1)
                 ask("step")
-                if step >= LEARNING_STARTS:
+                if learns:
                     learner.update()  # while the workers play
                 wait()
                 own[:, episode, step % length] = shared.rewards
