@@ -175,7 +175,7 @@ def pytest_collection_modifyitems(items):
     if not is_supported():
         skipped = pytest.mark.skip(reason="isolation needs Linux on x86_64 or aarch64")
         for item in items:
-            if item.path.parent.name == "programs":
+            if item.path.parent.name == "program":
                 item.add_marker(skipped)
 
 
