@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from vlmrm_gym._util.errors import InputError, as_input_error
+from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.files import atomic_write_text, refuse_links
 from vlmrm_gym._util.untrusted import read_json
 from vlmrm_gym.data.dataset_folder import DatasetFolder
 from vlmrm_gym.data.frames import TimedFrame, as_cell, batch
 from vlmrm_gym.data.lerobot import LeRobotDataset, is_lerobot
 from vlmrm_gym.data.minari import MinariFrames, find_data, read_task_rewards, write_rewards
-from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.states.drawing import FrameStore
@@ -144,11 +143,8 @@ def open_dataset(path: Path, camera: Any, opened: ExitStack, *, trust_code: bool
     return None if data is None else FramesOfMinari(data)
 
 
-def score_dataset(dataset: Dataset, scorer: SeveralRewards, combine_views: Any) -> Rewards:
+def score_dataset(dataset: Dataset, scorer: SeveralRewards) -> Rewards:
     """Score all episodes."""
-    combine = None if combine_views is None else CombineViews(combine_views, dataset.num_views)
-    with as_input_error():
-        scorer.open(dataset.make_renderer, dataset.num_views, combine)
     done: Rewards = []
     episodes = zip(dataset.episodes(), dataset.task_rewards(), strict=True)
     for (first, rest), own in tqdm(episodes, total=dataset.count, unit=" episodes", file=sys.stderr):

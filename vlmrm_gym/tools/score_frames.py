@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from html import escape
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from vlmrm_gym._util.errors import as_input_error
-from vlmrm_gym.data.frames import batch, open_frames
-from vlmrm_gym.data.recordings import of_array
+from vlmrm_gym.data.frames import TimedFrame, batch, open_frames
+from vlmrm_gym.data.recordings import Source, of_array
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.states.drawing import FrameStore
@@ -66,13 +66,17 @@ def score(frames: Any, rewards: Any, *, device: str = "auto", progress: bool = F
     source = open_frames(Path(frames)) if isinstance(frames, str | Path) else of_array(frames, "`frames`").source
     with as_input_error(OSError, RuntimeError), closing(SeveralRewards(specs, device)) as scorer:
         scorer.open(lambda size: FrameStore())
-        scorer.begin_episode()
-        with tqdm(total=source.count, unit=" frames", disable=not progress) as bar, closing(source.frames()) as decoded:
-            scored = []
-            for part in batch(decoded, scorer.microbatch_size):
-                scored.append(scorer(States(np.stack([one.frame for one in part]))))
-                bar.update(len(part))
-    return FrameScores(np.concatenate(scored), [_label(one, spec) for one, spec in zip(several, specs, strict=True)])
+        scored = tqdm(score_frames(source, scorer), total=source.count, unit=" frames", disable=not progress)
+        rows = [row for _, row in scored]
+    return FrameScores(np.stack(rows), [_label(one, spec) for one, spec in zip(several, specs, strict=True)])
+
+
+def score_frames(source: Source, scorer: SeveralRewards) -> Iterator[tuple[TimedFrame, NDArray[np.float32]]]:
+    """Score the frames of a video; yields each with its P rewards, float32 (P,)."""
+    scorer.begin_episode()
+    with closing(source.frames()) as decoded:
+        for frames in batch(decoded, scorer.microbatch_size):
+            yield from zip(frames, scorer(States(np.stack([one.frame for one in frames]))), strict=True)
 
 
 def _label(given: Any, spec: Any) -> str:

@@ -21,13 +21,11 @@ from vlmrm_gym._util.validation import find_time_limit
 from vlmrm_gym.data.dataset_folder import DatasetFolder, check_spaces
 from vlmrm_gym.data.rollouts import Policy, constant_actions, play, random_actions
 from vlmrm_gym.envs.make import find_task
-from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.saved import PICTURES
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import to_mapping
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.states import StateView
-from vlmrm_gym.tools.cli.settings import YAML, RewardFlags, load_rewards, parse, specify
+from vlmrm_gym.tools.cli.settings import YAML, RewardFlags, describe_rewards, open_rewards, parse, specify
 from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 
@@ -111,11 +109,8 @@ def _record(command: Dataset) -> Path:
         folder.check(settings, overwrite=command.overwrite)
         scorer = None
         if specs and (command.overwrite or folder.missing(command.episodes)):
-            with as_input_error():
-                how = command.combine_views
-                combine = None if how is None else CombineViews(how, view.num_views)
-                scorer = opened.enter_context(closing(load_rewards(specs.values(), command.device)))
-                scorer.open(view.make_renderer, view.num_views, combine)
+            scorer = open_rewards(specs, command.device, view.make_renderer, view.num_views, command.combine_views)
+            opened.enter_context(closing(scorer))
         folder.begin(settings, overwrite=command.overwrite)
         missing = folder.missing(command.episodes)
         done = command.episodes - len(missing)
@@ -155,14 +150,11 @@ def _record(command: Dataset) -> Path:
 
 def _describe(command: Dataset, specs: Mapping[str, RewardSpec]) -> dict[str, Any]:
     """Describe the flags and the rewards that they name, as JSON can hold them: they decide what is in the dataset."""
-    with as_input_error(TypeError):  # a function of a notebook has no mapping form
-        rewards = [to_mapping(spec) for spec in specs.values()]
     flags = asdict(command)
     told = ("baseline", "model", "reward", "reward_kwargs", *PICTURES)
     for name in ("out", "overwrite", "trust_code", *told):
         del flags[name]
-    prompts = list(dict.fromkeys(reward["prompt"] for reward in rewards if reward.get("prompt")))
-    return {**flags, "prompt": prompts, "rewards": rewards, "columns": list(specs)}
+    return {**flags, **describe_rewards(specs)}
 
 
 def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> tuple[str, str | None, Callable[[int], Policy]]:

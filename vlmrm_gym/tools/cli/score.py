@@ -6,10 +6,9 @@ import os
 import shutil
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -18,22 +17,21 @@ import tyro
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from vlmrm_gym._util.errors import InputError, as_input_error, say
+from vlmrm_gym._util.errors import InputError, say
 from vlmrm_gym._util.files import atomic_write, check_folder, output_folder
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.data.frames import Pictures, as_cell, batch, open_frames
+from vlmrm_gym.data.frames import Pictures, as_cell, open_frames
 from vlmrm_gym.data.labels import read_video_labels
 from vlmrm_gym.data.metrics import auc
 from vlmrm_gym.data.recordings import Source, find_recordings, has_recordings
 from vlmrm_gym.data.videos import draw_rewards, plot_rewards, plot_several, write_video
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import to_mapping
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.states.drawing import FrameStore
-from vlmrm_gym.states.states import States
-from vlmrm_gym.tools.cli.settings import RewardFlags, load_rewards, parse
+from vlmrm_gym.tools.cli.settings import RewardFlags, describe_rewards, open_rewards, parse
 from vlmrm_gym.tools.score_dataset import Dataset, StatesOfOurs, open_dataset, score_dataset, write_table
+from vlmrm_gym.tools.score_frames import score_frames
 
 FILES = ("rewards.csv", "rewards.png", "rewards.mp4")
 """What the command writes: a table, a plot and a video."""
@@ -112,10 +110,9 @@ def _score(command: Score) -> Path:
     if not command.path:
         raise InputError("`path` must be a video, or a folder. Received none.")
     with ExitStack() as opened:
-        camera, trust_code = command.camera, command.trust_code
-        dataset = (
-            open_dataset(command.path[0], camera, opened, trust_code=trust_code) if len(command.path) == 1 else None
-        )
+        dataset = None
+        if len(command.path) == 1:
+            dataset = open_dataset(command.path[0], command.camera, opened, trust_code=command.trust_code)
         return _score_videos(command) if dataset is None else _score_dataset(command, dataset)
 
 
@@ -126,25 +123,22 @@ def _score_dataset(command: Score, dataset: Dataset) -> Path:
     specs, out = _check_specs(dataset.specify(command)), _find_out(command)
     if command.path[0].resolve() in out.parents:
         raise InputError(f"`out` must not be in the dataset, {command.path[0]}. Received {out}. Choose another.")
-    with as_input_error(TypeError):  # a function of a notebook has no mapping form
-        rewards_told = [to_mapping(spec) for spec in specs.values()] if isinstance(dataset, StatesOfOurs) else []
-    prompts = list(dict.fromkeys(one["prompt"] for one in rewards_told if one.get("prompt")))
-    told = {"rewards": rewards_told, "columns": list(specs), "prompt": prompts, "combine_views": command.combine_views}
+    labels, how = list(specs), command.combine_views
+    told = describe_rewards(specs) if isinstance(dataset, StatesOfOurs) else {"columns": labels}
+    table, plot, unfinished, data = (out / name for name in (*FILES[:2], "data.partial", "data"))
     with (
         output_folder(out, overwrite=command.overwrite),
-        closing(load_rewards(specs.values(), command.device)) as scorer,
+        closing(open_rewards(specs, command.device, dataset.make_renderer, dataset.num_views, how)) as scorer,
     ):
-        table, plot = out / FILES[0], out / FILES[1]
-        rewards = score_dataset(dataset, scorer, command.combine_views)
-        atomic_write(table, lambda path: write_table(path, list(specs), rewards))
-        atomic_write(plot, lambda path: plot_several(path, list(specs), [one[1:] for one in rewards]))
-        unfinished, data = out / "data.partial", out / "data"
+        rewards = score_dataset(dataset, scorer)
+        atomic_write(table, lambda path: write_table(path, labels, rewards))
+        atomic_write(plot, lambda path: plot_several(path, labels, [one[1:] for one in rewards]))
         shutil.rmtree(unfinished, ignore_errors=True)
-        dataset.write(unfinished, told, rewards)
+        dataset.write(unfinished, {**told, "combine_views": how}, rewards)
         shutil.rmtree(data, ignore_errors=True)
         unfinished.replace(data)
     episodes = [ScoredVideo(f"episode {i}", [None] * (len(one) - 1), list(one[1:])) for i, one in enumerate(rewards)]
-    _say(list(specs), episodes, None, "step")
+    _say(labels, episodes, None, "step")
     say(f"Written: {table}, {plot} and the dataset {data}")
     return out
 
@@ -160,25 +154,22 @@ def _score_videos(command: Score) -> Path:
         if (value := getattr(command, name)) is not None:
             raise InputError(f"`{name}` is for datasets. Received {short_repr(value)} for videos. Leave it out.")
     specs, sources = _check_specs(command.specifications()), _open(command)
-    labels = None if command.labels is None else read_video_labels(command.labels, sources)
-    out = _find_out(command)
+    success = None if command.labels is None else read_video_labels(command.labels, sources)
+    out, labels = _find_out(command), list(specs)
     check_folder(out, overwrite=command.overwrite)
     for note in dict.fromkeys(source.note for source in sources.values()):
         if note is not None:
             say(note, error=True)
+    files = table, plot, video = [out / name for name in FILES]
     with (
         output_folder(out, overwrite=command.overwrite),
-        closing(load_rewards(specs.values(), command.device)) as scorer,
+        closing(open_rewards(specs, command.device, lambda render_size: FrameStore())) as scorer,
     ):
-        files = table, plot, video = [out / name for name in FILES]
         for file in files:
             file.unlink(missing_ok=True)
-        with as_input_error():
-            scorer.open(lambda render_size: FrameStore())
-        drawn = video if command.video and len(sources) == 1 else None
-        scored = _score_all(sources, scorer, list(specs), table, drawn)
-        atomic_write(plot, lambda path: _plot(path, list(specs), scored))
-    _say(list(specs), scored, labels)
+        scored = _score_all(sources, scorer, labels, table, video if command.video and len(sources) == 1 else None)
+        atomic_write(plot, lambda path: _plot(path, labels, scored))
+    _say(labels, scored, success)
     say(f"Written: {', '.join(str(path) for path in files if path.exists())}")
     return out
 
@@ -214,58 +205,45 @@ def _score_all(
     several, pictures = len(sources) > 1, any(isinstance(source, Pictures) for source in sources.values())
     done: list[ScoredVideo] = []
     with (
-        table.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+        # Line by line: what was scored outlives an interruption.
+        table.open("w", buffering=1, newline="", encoding="utf-8", errors="backslashreplace") as file,
         tqdm(total=sum(one.count for one in sources.values()), unit=" frames", file=sys.stderr) as progress,
     ):
         writer = csv.writer(file)
-        writer.writerow(
-            [*["video"] * several, "frame", "seconds", *(["file"] if pictures else []), *map(as_cell, labels)]
-        )
+        writer.writerow([*["video"] * several, "frame", "seconds", *["file"] * pictures, *map(as_cell, labels)])
 
-        def write(one: ScoredVideo, source: Source, seconds: float | None, row: NDArray[np.float32]) -> None:
-            number = len(one.rewards)
-            files = [as_cell(source.paths[number].name) if isinstance(source, Pictures) else ""] if pictures else []
-            shown = "" if seconds is None else round(seconds, 6)
-            writer.writerow([*[as_cell(one.name)] * several, number, shown, *files, *map(str, row)])
-            one.times.append(seconds)
-            one.rewards.append(row)
-            if (number + 1) % scorer.microbatch_size == 0:
-                file.flush()  # what was scored outlives an interruption
-            progress.update()
+        def score_one(name: str, source: Source) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
+            """Yield the frames of a video with their rewards, which are in the table before."""
+            done.append(one := ScoredVideo(name, [], []))
+            for number, ((frame, seconds), row) in enumerate(score_frames(source, scorer)):
+                file_name = as_cell(source.paths[number].name) if isinstance(source, Pictures) else ""
+                shown = "" if seconds is None else round(seconds, 6)
+                writer.writerow([*[as_cell(name)] * several, number, shown, *[file_name] * pictures, *map(str, row)])
+                one.times.append(seconds)
+                one.rewards.append(row)
+                progress.update()
+                yield frame, row
 
         try:
             for name, source in sources.items():
-                done.append(ScoredVideo(name, [], []))
-                frames = _score_frames(source, scorer, partial(write, done[-1], source))
+                scored = score_one(name, source)
                 if video is None:
-                    deque(frames, maxlen=0)
+                    deque(scored, maxlen=0)
                 else:
-                    write_video(video, source.fps or PICTURES_FPS, draw_rewards(frames, labels, source.count))
+                    write_video(video, source.fps or PICTURES_FPS, draw_rewards(scored, labels, source.count))
         except (KeyboardInterrupt, InputError, OSError):
             say(f"The rewards of the first {sum(len(one.times) for one in done):,} frames are in {table}.", error=True)
             raise
     return done
 
 
-def _score_frames(
-    source: Source, scorer: SeveralRewards, keep: Callable[[float | None, NDArray[np.float32]], object]
-) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
-    """Score the frames of a video; yields each with its rewards, float32 (P,), which are kept before."""
-    scorer.begin_episode()
-    with closing(source.frames()) as decoded:
-        for frames in batch(decoded, scorer.microbatch_size):
-            scored = scorer(States(np.stack([one.frame for one in frames])))
-            for one, row in zip(frames, scored, strict=True):
-                keep(one.seconds, row)
-            yield from zip((one.frame for one in frames), scored, strict=True)
-
-
 def _plot(path: Path, labels: Sequence[str], scored: Sequence[ScoredVideo]) -> None:
     if len(scored) > 1:
         plot_several(path, labels, [np.stack(one.rewards) for one in scored])
     else:
-        known = [time for time in scored[0].times if time is not None]
-        plot_rewards(path, labels, np.stack(scored[0].rewards), known if len(known) == len(scored[0].times) else None)
+        (one,) = scored
+        known = [time for time in one.times if time is not None]
+        plot_rewards(path, labels, np.stack(one.rewards), known if len(known) == len(one.times) else None)
 
 
 def _say(
@@ -275,26 +253,28 @@ def _say(
     unit: str = "frame",
 ) -> None:
     """Print the extremes and the mean of each reward, and its AUC, the highest first; name the best."""
-    every = np.concatenate([one.rewards for one in scored])
+    columns = np.concatenate([one.rewards for one in scored]).T
     places = [(one, i) for one in scored for i in range(len(one.rewards))]
-    lines = []
-    for name, column in zip(labels, every.T, strict=True):
-        ends = []
-        for word, number in (("min", column.argmin()), ("max", column.argmax())):
-            one, i = places[int(number)]
-            when = "" if one.times[i] is None else f", {one.times[i]:.2f} s"
-            where = f"{one.name}, " if len(scored) > 1 else ""
-            ends.append(f"{word} {column[number]:.3f} ({where}{unit} {i}{when})")
-        ranked = float("nan")
-        if success is not None:
-            labelled = np.concatenate([success[one.name] for one in scored])
-            is_known = ~np.isnan(labelled)
-            ranked = auc(column[is_known], labelled[is_known] == 1)
-        shown = "" if math.isnan(ranked) else f"AUC {ranked:.3f}, "
-        lines.append((-ranked, name, f'"{name}": {shown}{", ".join(ends)}, mean {column.mean():.3f}'))
-    if success is not None:
-        lines.sort(key=lambda line: line[0])
-    for *_, line in lines:
-        say(line)
-    if success is not None and len(lines) > 1:
-        say(f'The best by AUC: "{lines[0][1]}".')
+
+    def describe(word: str, reward: float, number: int) -> str:
+        one, i = places[number]
+        video = f"{one.name}, " if len(scored) > 1 else ""
+        when = "" if one.times[i] is None else f", {one.times[i]:.2f} s"
+        return f"{word} {reward:.3f} ({video}{unit} {i}{when})"
+
+    lines = [
+        f"{describe('min', one.min(), one.argmin())}, {describe('max', one.max(), one.argmax())}, mean {one.mean():.3f}"
+        for one in columns
+    ]
+    if success is None:
+        for label, line in zip(labels, lines, strict=True):
+            say(f'"{label}": {line}')
+        return
+    labelled = np.concatenate([success[one.name] for one in scored])
+    known = ~np.isnan(labelled)
+    aucs = [auc(one[known], labelled[known] == 1) for one in columns]
+    ranked = sorted(zip(aucs, labels, lines, strict=True), key=lambda one: -one[0])
+    for rank, label, line in ranked:
+        say(f'"{label}": AUC {rank:.3f}, {line}')
+    if len(ranked) > 1:
+        say(f'The best by AUC: "{ranked[0][1]}".')

@@ -3,7 +3,7 @@
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import product
@@ -20,11 +20,13 @@ from vlmrm_gym._util.errors import InputError, as_input_error, check_values, pri
 from vlmrm_gym.envs.make import draw_goals
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.rewards.clip import CLIPFields
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.saved import PICTURES, is_saved, read_saved
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.scoring.options import DeviceOption
+from vlmrm_gym.scoring.scorer import MakeRenderer
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.tools.flags import tyro_rules
@@ -158,10 +160,27 @@ def specify(flags: RewardFlags, task: Task | None, env: gym.Env[Any, Any], camer
         return {label: spec.with_goal_images(draw) for label, spec in specs.items()}
 
 
-def load_rewards(specs: Iterable[RewardSpec], device: str) -> SeveralRewards:
-    """Load the models of rewards, and print what they warn of, once; raises an InputError if one cannot be loaded."""
+def open_rewards(
+    specs: Mapping[str, RewardSpec],
+    device: str,
+    make_renderer: MakeRenderer,
+    num_views: int = 1,
+    combine_views: Any = None,
+) -> SeveralRewards:
+    """Load the models of rewards, and print what they warn of, once; raises an InputError if one cannot be used."""
     with as_input_error(DependencyNotInstalled, OSError, RuntimeError, TypeError), said_warnings():
-        return SeveralRewards(list(specs), device)
+        scorer = SeveralRewards(list(specs.values()), device)
+    with as_input_error():
+        scorer.open(make_renderer, num_views, None if combine_views is None else CombineViews(combine_views, num_views))
+    return scorer
+
+
+def describe_rewards(specs: Mapping[str, RewardSpec]) -> dict[str, Any]:
+    """Describe rewards as the settings of a dataset do; an InputError if one is a function that no file can name."""
+    with as_input_error(TypeError):
+        rewards = [specification.to_mapping(spec) for spec in specs.values()]
+    prompts = list(dict.fromkeys(one["prompt"] for one in rewards if one.get("prompt")))
+    return {"rewards": rewards, "columns": list(specs), "prompt": prompts}
 
 
 def parse(command: type[Command], name: str, arguments: Sequence[str]) -> Command:
