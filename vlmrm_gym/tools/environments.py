@@ -2,14 +2,21 @@
 
 import difflib
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from pkgutil import resolve_name
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+from gymnasium.error import DependencyNotInstalled
+from numpy.typing import NDArray
 
-from vlmrm_gym._util.errors import InputError
+from vlmrm_gym._util.errors import InputError, as_input_error, close_on_error
 from vlmrm_gym._util.validation import check_env, short_repr, truncate
 from vlmrm_gym.envs.make import find_spec, find_task, is_function, make_base_env, make_external_env, task_kwargs
+from vlmrm_gym.states import StateView
+from vlmrm_gym.states.drawing import Drawings
+from vlmrm_gym.states.states import States
 from vlmrm_gym.states.view import check_renders
 from vlmrm_gym.tasks import Task
 
@@ -37,6 +44,28 @@ def make_unscored_env(
     except Exception as error:  # as may the environment's constructor
         reason = truncate(str(error) or repr(error), 1_000)
         raise InputError(f"The environment {short_repr(id)} cannot be used: {reason}") from error
+
+
+class NamedEnv(ExitStack):
+    """The environment that a user names, without a reward of a model, and its view. A context manager closes both.
+
+    `camera` is the task's, if it is None.
+    """
+
+    def __init__(self, id: Any, env_kwargs: Any = None, camera: Any = None, episode_length: int | None = None) -> None:
+        super().__init__()
+        self.task = find_named_task(id)
+        self.camera = self.task.camera if camera is None and self.task is not None else camera
+        with close_on_error([self]):
+            self.env = self.enter_context(closing(make_unscored_env(id, env_kwargs, episode_length)))
+            with as_input_error(DependencyNotInstalled):
+                self.view = self.enter_context(closing(StateView(self.env, self.camera)))
+            renderer = self.enter_context(closing(self.view.make_renderer(lambda *own: own)))
+            self._drawings = self.enter_context(closing(Drawings(renderer)))
+
+    def draw(self, states: States, size: Any = None, views: Any = None) -> NDArray[np.uint8]:
+        """Draw states at the environment's own size, or another: see `Pair`."""
+        return self._drawings.draw(states, size, views)
 
 
 class _KeptOpen(gym.Wrapper[Any, Any, Any, Any]):

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -17,20 +17,26 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from gymnasium.error import DependencyNotInstalled
+from numpy.typing import NDArray
+from tqdm import tqdm
 
 from vlmrm_gym._util.errors import InputError, as_input_error, said_warnings, say
 from vlmrm_gym._util.files import atomic_write, atomic_write_text, output_folder
 from vlmrm_gym._util.validation import check_integer
 from vlmrm_gym.data.dataset_folder import DatasetFolder
 from vlmrm_gym.data.frames import batch
-from vlmrm_gym.data.recordings import Frames, Recording, find_recordings, of_array
+from vlmrm_gym.data.recordings import Frames, Recording, of_array
+from vlmrm_gym.data.rollouts import constant_actions, play, random_actions
 from vlmrm_gym.rewards.clip import EncoderFields
 from vlmrm_gym.rewards.demonstrations import Demonstrations
 from vlmrm_gym.rewards.hub import FILE
 from vlmrm_gym.rewards.saved import HEAD
 from vlmrm_gym.rewards.specification import check_names, save_reward
 from vlmrm_gym.scoring.options import CameraOption, DeviceOption
-from vlmrm_gym.tools.cli.settings import YAML, Texts, parse
+from vlmrm_gym.states.states import States
+from vlmrm_gym.tools.cli.settings import YAML, Texts, find_videos, parse, say_notes
+from vlmrm_gym.tools.environments import NamedEnv
+from vlmrm_gym.tools.segments import DatasetSegments
 
 if TYPE_CHECKING:
     from vlmrm_gym.learning.demonstrations import Footage
@@ -137,63 +143,38 @@ def _find(videos: Any, command: FitVideos, opened: ExitStack, steps: int | None 
         elif given == "random" and steps is not None:
             recordings += _play(command, opened, steps, first=_EPISODES)
         elif DatasetFolder(Path(given)).settings() is not None:
-            recordings += _of_dataset(Path(given), command, opened)
+            segments = opened.enter_context(DatasetSegments(Path(given), command.camera, trust_code=command.trust_code))
+            for episode, one in enumerate(segments.rollouts):
+                recordings += _by_view(f"{given}, episode {episode}", segments, one.with_initial)
         else:
-            found, skipped = find_recordings(Path(given))
-            recordings += found
-            if skipped:
-                more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
-                say(f"{given}: skipped, as no recordings: {', '.join(skipped[:5])}{more}", error=True)
-    for note in dict.fromkeys(one.source.note for one in recordings):
-        if note is not None:
-            say(note, error=True)
+            recordings += find_videos(Path(given))
+    say_notes(one.source for one in recordings)
     return recordings
 
 
-def _of_dataset(folder: Path, command: FitVideos, opened: ExitStack) -> list[Recording]:
-    from vlmrm_gym.tools.segments import DatasetSegments
+def _by_view(name: str, named: NamedEnv, states: States) -> list[Recording]:
+    """Make a recording of each view of an episode, whose frames are drawn as they are needed."""
 
-    segments = opened.enter_context(DatasetSegments(folder, command.camera, trust_code=command.trust_code))
-    return [
-        recording
-        for number, one in enumerate(segments.rollouts)
-        for recording in _by_view(
-            f"{folder}, episode {number}", segments.draw, one.with_initial, segments.view.num_views
-        )
-    ]
+    def draw(view: int, part: slice) -> NDArray[np.uint8]:
+        return named.draw(states[part])[:, view]
 
-
-def _by_view(name: str, draw: Any, states: Any, num_views: int) -> list[Recording]:
-    def draw_part(view: int, part: slice) -> Any:
-        return draw(states[part])[:, view]
-
-    names = [f"{name}, view {view}" if num_views > 1 else name for view in range(num_views)]
-    return [Recording(one, Frames(len(states), partial(draw_part, view))) for view, one in enumerate(names)]
+    count = named.view.num_views
+    names = [f"{name}, view {view}" if count > 1 else name for view in range(count)]
+    return [Recording(one, Frames(len(states), partial(draw, view))) for view, one in enumerate(names)]
 
 
 def _play(command: FitVideos, opened: ExitStack, steps: int, first: int = 0) -> list[Recording]:
     """Play episodes from number `first` on: by turns, actions are drawn anew, held for ten steps, or constant."""
-    from vlmrm_gym.data.rollouts import constant_actions, play, random_actions
-    from vlmrm_gym.states import StateView
-    from vlmrm_gym.states.drawing import Drawings
-    from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
-
     if command.env is None:
         raise InputError("`negatives` of random behaviour need `env`, the ID of an environment. Received none.")
-    task = find_named_task(command.env)
-    camera = task.camera if command.camera is None and task is not None else command.camera
-    env = opened.enter_context(closing(make_unscored_env(command.env)))
-    with as_input_error(DependencyNotInstalled):
-        view = opened.enter_context(closing(StateView(env, camera)))
-    renderer = opened.enter_context(closing(view.make_renderer(lambda *own: own)))
-    draw = opened.enter_context(closing(Drawings(renderer))).draw
+    named = opened.enter_context(NamedEnv(command.env, camera=command.camera))
     played = []
     for number in range(first, first + _EPISODES):
         make = (random_actions, partial(constant_actions, hold=10), constant_actions)[number % 3]
         seed = command.seed + number  # the environment's own generator has the seed alone
-        act = make(env.action_space, np.random.default_rng([seed, 1]))
-        states = play(env, view, act, seed=seed, steps=steps).with_initial
-        played += _by_view(f"random episode {number}", draw, states, view.num_views)
+        act = make(named.env.action_space, np.random.default_rng([seed, 1]))
+        states = play(named.env, named.view, act, seed=seed, steps=steps).with_initial
+        played += _by_view(f"random episode {number}", named, states)
     return played
 
 
@@ -206,7 +187,6 @@ def _learn(
     random: Sequence[Recording],
 ) -> Demonstrations:
     import torch
-    from tqdm import tqdm
 
     from vlmrm_gym.learning.demonstrations import encode, fit_network, split
     from vlmrm_gym.learning.demonstrations_report import draw_curves, measure

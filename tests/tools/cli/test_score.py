@@ -303,7 +303,7 @@ def test_several_videos_are_scored_each_for_itself_into_one_table(videos, capsys
     alone = read_table(score(videos / "rise.mp4", prompt=TASK_PROMPT, model="tiny", out=videos / "alone"))
     own = [float(row[TASK_PROMPT]) for row in table if row["video"] == names[2]]
     np.testing.assert_allclose([float(row[TASK_PROMPT]) for row in alone], own, atol=1e-6)
-    assert "skipped, as no videos: notes.txt" in said.err
+    assert "skipped, as no recordings: notes.txt" in said.err
     assert sorted(path.name for path in out.iterdir()) == ["rewards.csv", "rewards.png"]
     listed = score([videos / "rise.mp4", videos / "lie.mp4"], prompt=TASK_PROMPT, model="tiny", out=videos / "two")
     assert [row["video"] for row in read_table(listed)] == [names[2]] * 3 + [names[1]] * 3

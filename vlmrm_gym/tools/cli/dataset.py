@@ -3,7 +3,7 @@
 import copy
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,21 +13,21 @@ import gymnasium as gym
 import numpy as np
 import tyro
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.error import DependencyNotInstalled
 from tqdm import tqdm
 
-from vlmrm_gym._util.errors import InputError, as_input_error, say
+from vlmrm_gym._util.errors import InputError, say
 from vlmrm_gym._util.validation import find_time_limit
 from vlmrm_gym.data.dataset_folder import DatasetFolder, check_spaces
 from vlmrm_gym.data.rollouts import Policy, constant_actions, play, random_actions
 from vlmrm_gym.envs.make import find_task
 from vlmrm_gym.rewards.saved import PICTURES
-from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.options import ViewOptions
-from vlmrm_gym.states import StateView
 from vlmrm_gym.tools.cli.settings import YAML, RewardFlags, describe_rewards, open_rewards, parse, specify
-from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
+from vlmrm_gym.tools.environments import NamedEnv
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
+
+_NOT_KEPT = ("out", "overwrite", "trust_code", "baseline", "model", "reward", "reward_kwargs", *PICTURES)
+"""Flags that do not decide what is in the dataset, or are described by its rewards."""
 
 
 @dataclass(frozen=True)
@@ -90,26 +90,24 @@ def _record(command: Dataset) -> Path:
             raise InputError(f"`{name}` must be from {least} to {2**31 - 1}. Received {value}.")
     if command.out is None:
         raise InputError("`out` must be given: the folder to write. Pass --out FOLDER.")
-    task = find_named_task(command.id)
-    camera = task.camera if command.camera is None and task is not None else command.camera
     with ExitStack() as opened:
-        env = opened.enter_context(closing(make_unscored_env(command.id, command.env_kwargs, command.steps)))
+        named = opened.enter_context(NamedEnv(command.id, command.env_kwargs, command.camera, command.steps))
+        env, view = named.env, named.view
         check_spaces(env)
-        specs = specify(command, task, env, camera)
+        specs = specify(command, named)
         if (steps := command.steps or find_time_limit(env)) is None:
             raise InputError(
                 "`steps` must be given: this environment has no time limit. Pass --steps 200, for example."
             )
-        with as_input_error(DependencyNotInstalled):
-            view = opened.enter_context(closing(StateView(env, camera)))
         name, weights, make_policy = _find_behaviour(command, env)
-        recorded = {"policy": name, "policy_weights": weights, "steps": steps, "camera": camera}
-        settings = {**_describe(command, specs), **recorded}
+        flags = {flag: value for flag, value in asdict(command).items() if flag not in _NOT_KEPT}
+        recorded = {"policy": name, "policy_weights": weights, "steps": steps, "camera": named.camera}
+        settings = {**flags, **describe_rewards(specs), **recorded}
         folder = DatasetFolder(command.out.resolve())
         folder.check(settings, overwrite=command.overwrite)
         scorer = None
         if specs and (command.overwrite or folder.missing(command.episodes)):
-            scorer = open_rewards(specs, command.device, view.make_renderer, view.num_views, command.combine_views)
+            scorer = open_rewards(specs, command.device, view, command.combine_views)
             opened.enter_context(closing(scorer))
         folder.begin(settings, overwrite=command.overwrite)
         missing = folder.missing(command.episodes)
@@ -118,10 +116,9 @@ def _record(command: Dataset) -> Path:
             for episode in tqdm(missing, unit=" episodes", initial=done, total=command.episodes):
                 seed = command.seed + episode
                 rollout = play(env, view, make_policy(seed), seed=seed, steps=steps, source=name)
-                states = rollout.with_initial
-                rewards = None if scorer is None else scorer.whole(states)
-                if scorer is not None and rewards is not None:
-                    rewards = scorer.add_task_rewards(rewards, rollout.task_rewards)
+                rewards = None
+                if scorer is not None:
+                    rewards = scorer.add_task_rewards(scorer.whole(rollout.with_initial), rollout.task_rewards)
                 folder.add(episode, rollout, env, rewards, view if command.frames else None)
                 done += 1
         except (KeyboardInterrupt, OSError):
@@ -146,15 +143,6 @@ def _record(command: Dataset) -> Path:
     if folder.dataset_id is not None:
         say(f"or with MINARI_DATASETS_PATH={folder.path.parent}: minari.load_dataset({folder.dataset_id!r})")
     return folder.path
-
-
-def _describe(command: Dataset, specs: Mapping[str, RewardSpec]) -> dict[str, Any]:
-    """Describe the flags and the rewards that they name, as JSON can hold them: they decide what is in the dataset."""
-    flags = asdict(command)
-    told = ("baseline", "model", "reward", "reward_kwargs", *PICTURES)
-    for name in ("out", "overwrite", "trust_code", *told):
-        del flags[name]
-    return {**flags, **describe_rewards(specs)}
 
 
 def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> tuple[str, str | None, Callable[[int], Policy]]:

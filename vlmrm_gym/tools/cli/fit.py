@@ -15,6 +15,7 @@ import numpy as np
 import tyro
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import ArrayLike, NDArray
+from tqdm import tqdm
 
 from vlmrm_gym._util.errors import InputError, as_input_error, said_warnings, say
 from vlmrm_gym._util.files import atomic_write_text, output_folder
@@ -24,7 +25,7 @@ from vlmrm_gym.learning.answer_table import make_pairs, make_records, read_table
 from vlmrm_gym.learning.answers import StoredPair
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.sources import default_model
-from vlmrm_gym.rewards.specification import check_names, to_mapping
+from vlmrm_gym.rewards.specification import check_names, save_reward
 from vlmrm_gym.scoring.options import CameraOption, DeviceOption
 from vlmrm_gym.scoring.scorer import MakeRenderer
 from vlmrm_gym.states.drawing import FrameStore
@@ -189,8 +190,6 @@ def _fit_pairs(
     make_renderer: MakeRenderer,
 ) -> Preference:
     """Fit the reward to answers about pairs, and write it."""
-    from tqdm import tqdm
-
     from vlmrm_gym.learning.fitting import fit_answers
     from vlmrm_gym.scoring.backends import make_scoring_queue
     from vlmrm_gym.scoring.state_encoder import StateEncoder
@@ -218,12 +217,12 @@ def _fit_pairs(
         "command": asdict(command),
         "provenance": read_provenance(weights=model.weights, seed=command.seed),
     }
-    _write(figures_file, figures)
+    atomic_write_text(figures_file, json.dumps(figures, indent=2, default=str))
     if not verdict.accepted:
         raise InputError(f"No reward is written. {verdict.reason} See {figures_file}, and ask about more pairs.")
-    spec = replace(spec, head=str(head_file))
     head.save(head_file)
-    _write(reward_file, {**to_mapping(spec), "head": head_file.name})  # beside it: the folder may be moved
+    spec = replace(spec, head=str(head_file))
+    save_reward(spec, folder)
     say_answers(everything, pairs)
     say(
         f"On {figures['held_out']['answers']} of {len(records)} answers, which were held out: accuracy "
@@ -248,7 +247,3 @@ def _read(path: Path, labeler: str | None) -> tuple[str, list[StoredPair], list[
     if missing := set(preferred) - set(pairs):
         raise InputError(f"{path} is damaged: it has an answer about a pair that it does not have, {min(missing)!r}.")
     return prompt, [pairs[key] for key in preferred], records
-
-
-def _write(path: Path, values: Any) -> None:
-    atomic_write_text(path, json.dumps(values, indent=2, default=str))

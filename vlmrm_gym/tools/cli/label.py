@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 from gymnasium.error import DependencyNotInstalled
+from tqdm import tqdm
 
 from vlmrm_gym._util.errors import InputError, as_input_error, printable, say
 from vlmrm_gym._util.validation import check_integer, check_positive_integer, truncate
@@ -76,8 +77,6 @@ def _label(command: Label) -> None:
             check_positive_integer(name, getattr(command, name))
         check_integer("seed", command.seed, minimum=0)
         labeler = resolve_labeler(command.labeler)
-    from tqdm import tqdm
-
     with DatasetSegments(command.dataset, command.camera, trust_code=command.trust_code) as segments:
         prompt = command.prompt or (None if segments.task is None else segments.task.prompt)
         if prompt is None:

@@ -23,14 +23,13 @@ from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.data.frames import Pictures, as_cell, open_frames
 from vlmrm_gym.data.labels import read_video_labels
 from vlmrm_gym.data.metrics import auc
-from vlmrm_gym.data.recordings import Source, find_recordings, has_recordings
+from vlmrm_gym.data.recordings import Source, has_recordings
 from vlmrm_gym.data.videos import draw_rewards, plot_rewards, plot_several, write_video
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.scoring.several import SeveralRewards
-from vlmrm_gym.states.drawing import FrameStore
-from vlmrm_gym.tools.cli.settings import RewardFlags, describe_rewards, open_rewards, parse
-from vlmrm_gym.tools.score_dataset import Dataset, StatesOfOurs, open_dataset, score_dataset, write_table
+from vlmrm_gym.tools.cli.settings import RewardFlags, describe_rewards, find_videos, open_rewards, parse, say_notes
+from vlmrm_gym.tools.score_dataset import Dataset, open_dataset, score_dataset, write_table
 from vlmrm_gym.tools.score_frames import score_frames
 
 FILES = ("rewards.csv", "rewards.png", "rewards.mp4")
@@ -124,11 +123,12 @@ def _score_dataset(command: Score, dataset: Dataset) -> Path:
     if command.path[0].resolve() in out.parents:
         raise InputError(f"`out` must not be in the dataset, {command.path[0]}. Received {out}. Choose another.")
     labels, how = list(specs), command.combine_views
-    told = describe_rewards(specs) if isinstance(dataset, StatesOfOurs) else {"columns": labels}
+    view = None if dataset.segments is None else dataset.segments.view
+    told = {"columns": labels} if view is None else describe_rewards(specs)
     table, plot, unfinished, data = (out / name for name in (*FILES[:2], "data.partial", "data"))
     with (
         output_folder(out, overwrite=command.overwrite),
-        closing(open_rewards(specs, command.device, dataset.make_renderer, dataset.num_views, how)) as scorer,
+        closing(open_rewards(specs, command.device, view, how)) as scorer,
     ):
         rewards = score_dataset(dataset, scorer)
         atomic_write(table, lambda path: write_table(path, labels, rewards))
@@ -157,13 +157,11 @@ def _score_videos(command: Score) -> Path:
     success = None if command.labels is None else read_video_labels(command.labels, sources)
     out, labels = _find_out(command), list(specs)
     check_folder(out, overwrite=command.overwrite)
-    for note in dict.fromkeys(source.note for source in sources.values()):
-        if note is not None:
-            say(note, error=True)
+    say_notes(sources.values())
     files = table, plot, video = [out / name for name in FILES]
     with (
         output_folder(out, overwrite=command.overwrite),
-        closing(open_rewards(specs, command.device, lambda render_size: FrameStore())) as scorer,
+        closing(open_rewards(specs, command.device)) as scorer,
     ):
         for file in files:
             file.unlink(missing_ok=True)
@@ -179,10 +177,7 @@ def _open(command: Score) -> dict[str, Source]:
     sources: dict[str, Source] = {}
     for path in command.path:
         if has_recordings(path):
-            found, skipped = find_recordings(path)
-            sources |= {one.name: one.source for one in found}
-            if skipped:
-                say(f"{path}: skipped, as no videos: {', '.join(skipped)}", error=True)
+            sources |= {one.name: one.source for one in find_videos(path)}
         else:
             sources[str(path)] = open_frames(path, command.fps)
     return sources

@@ -3,20 +3,20 @@
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-import gymnasium as gym
 import tyro
 from gymnasium.error import DependencyNotInstalled
 from rich.console import Console
 from rich.text import Text
 
-from vlmrm_gym._util.errors import InputError, as_input_error, check_values, printable, said_warnings
+from vlmrm_gym._util.errors import InputError, as_input_error, check_values, printable, said_warnings, say
+from vlmrm_gym.data.recordings import Recording, Source, find_recordings
 from vlmrm_gym.envs.make import draw_goals
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.rewards.clip import CLIPFields
@@ -26,9 +26,11 @@ from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.scoring.options import DeviceOption
-from vlmrm_gym.scoring.scorer import MakeRenderer
 from vlmrm_gym.scoring.several import SeveralRewards
+from vlmrm_gym.states import StateView
+from vlmrm_gym.states.drawing import FrameStore
 from vlmrm_gym.tasks import Task
+from vlmrm_gym.tools.environments import NamedEnv
 from vlmrm_gym.tools.flags import tyro_rules
 from vlmrm_gym.tools.yaml_values import yaml_flag
 
@@ -71,16 +73,14 @@ class RewardFlags(DeviceOption, CLIPFields):
     """replace earlier results in a folder that exists"""
 
     def __post_init__(self) -> None:
+        defaults = {"alpha": (CLIPFields.alpha,), "model": (CLIPFields.model,)}  # tyro appends to those of fields
         for name, hint in get_type_hints(type(self)).items():
             value = getattr(self, name)
             if get_origin(hint) is tuple and not isinstance(value, tuple):
                 value = tuple(value) if isinstance(value, list) else (value,)
             elif isinstance(value, str) and Path in (hint, *get_args(hint)):
                 value = Path(value)
-            # Not as the fields' defaults: tyro appends to those.
-            object.__setattr__(
-                self, name, value or {"alpha": (CLIPFields.alpha,), "model": (CLIPFields.model,)}.get(name, value)
-            )
+            object.__setattr__(self, name, value or defaults.get(name, value))
 
     def specifications(self, task: Task | None = None) -> dict[str, RewardSpec]:
         """The rewards by their labels; none without a prompt, also of the task, and a reward.
@@ -88,17 +88,15 @@ class RewardFlags(DeviceOption, CLIPFields):
         Raises an InputError if a value cannot be used.
         """
         for name in ("prompt", "alpha", "model", "reward"):
-            check_values(name, getattr(self, name), may_be_empty=True)
+            check_values(name, getattr(self, name))
         with as_input_error(OSError, TypeError):
             return self._rewards() if self.reward else self._prompts(task)
 
     def settings(self) -> dict[str, Any]:
         """See `CLIPFields`; pictures are read."""
         checks = {one.name: one.metadata["check"] for one in fields(CLIPFields) if one.name in PICTURES}
-        return {
-            **super().settings(),
-            **{name: check(name, getattr(self, name) or None) for name, check in checks.items()},
-        }
+        pictures = {name: check(name, getattr(self, name) or None) for name, check in checks.items()}
+        return {**super().settings(), **pictures}
 
     def _rewards(self) -> dict[str, RewardSpec]:
         settings = self.settings()
@@ -132,46 +130,35 @@ class RewardFlags(DeviceOption, CLIPFields):
         return specs
 
 
-def compares(*names: str) -> Callable[[type[Command]], type[Command]]:
-    """Class decorator of a dataclass: these flags of its bases take several values, which are compared."""
-
-    def decorate(command: type[Command]) -> type[Command]:
-        for name in names:
-            command.__annotations__[name] = Texts
-            setattr(command, name, field(default=(), kw_only=True))
-        return command
-
-    return decorate
-
-
 def _label(reward: Any) -> str:
     """A reward's name in tables: what names it, or the class of a value from Python."""
     return reward if isinstance(reward, str) else getattr(reward, "__name__", type(reward).__name__)
 
 
-def specify(flags: RewardFlags, task: Task | None, env: gym.Env[Any, Any], camera: Any = None) -> dict[str, RewardSpec]:
+def specify(flags: RewardFlags, named: NamedEnv) -> dict[str, RewardSpec]:
     """Make the rewards of flags for an environment: with its model, and with pictures of its task's goal."""
-    model = default_model(env)
-    specs = {label: spec.with_model(model) for label, spec in flags.specifications(task).items()}
-    if task is None:
+    model = default_model(named.env)
+    specs = {label: spec.with_model(model) for label, spec in flags.specifications(named.task).items()}
+    if named.task is None:
         return specs
     with as_input_error(DependencyNotInstalled):
-        draw = partial(draw_goals, task, camera=camera)
+        draw = partial(draw_goals, named.task, camera=named.camera)
         return {label: spec.with_goal_images(draw) for label, spec in specs.items()}
 
 
 def open_rewards(
-    specs: Mapping[str, RewardSpec],
-    device: str,
-    make_renderer: MakeRenderer,
-    num_views: int = 1,
-    combine_views: Any = None,
+    specs: Mapping[str, RewardSpec], device: str, view: StateView | None = None, combine_views: Any = None
 ) -> SeveralRewards:
-    """Load the models of rewards, and print what they warn of, once; raises an InputError if one cannot be used."""
+    """Load the models of rewards, and print what they warn of, once; raises an InputError if one cannot be used.
+
+    `view` is that of the states which are scored; None: they are frames.
+    """
+    num_views = 1 if view is None else view.num_views
+    make_renderer = (lambda render_size: FrameStore()) if view is None else view.make_renderer
     with as_input_error(DependencyNotInstalled, OSError, RuntimeError, TypeError), said_warnings():
+        combine = None if combine_views is None else CombineViews(combine_views, num_views)
         scorer = SeveralRewards(list(specs.values()), device)
-    with as_input_error():
-        scorer.open(make_renderer, num_views, None if combine_views is None else CombineViews(combine_views, num_views))
+        scorer.open(make_renderer, num_views, combine)
     return scorer
 
 
@@ -183,19 +170,36 @@ def describe_rewards(specs: Mapping[str, RewardSpec]) -> dict[str, Any]:
     return {"rewards": rewards, "columns": list(specs), "prompt": prompts}
 
 
+def find_videos(path: Path) -> list[Recording]:
+    """Find the recordings in a file or a folder, see `find_recordings`, and say what is none of them."""
+    found, skipped = find_recordings(path)
+    if skipped:
+        more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
+        say(f"{path}: skipped, as no recordings: {', '.join(skipped[:5])}{more}", error=True)
+    return found
+
+
+def say_notes(sources: Iterable[Source]) -> None:
+    """Say what is to be known of videos, such as a strip that is left out."""
+    for note in dict.fromkeys(one.note for one in sources):
+        if note is not None:
+            say(note, error=True)
+
+
 def parse(command: type[Command], name: str, arguments: Sequence[str]) -> Command:
     """The settings of a command of this name, a dataclass; ends the program after a usage error or --help."""
     about = inspect.cleandoc(command.__doc__ or "")
     if issubclass(command, RewardFlags):
-        about += f"\n\nKinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}."
+        about += f"\n\n{describe_kinds()}"
     words, registry = spread(arguments, command), tyro_rules(strict=True)
     return tyro.cli(command, args=words, prog=f"vlmrm-gym {name}", description=about, registry=registry)
 
 
-def describe_kinds() -> list[str]:
-    """The registered kinds of rewards, with their fields."""
+def describe_kinds() -> str:
+    """A sentence for help: the registered kinds of rewards, with their fields."""
     kinds = {kind: own for kind, own in specification.KINDS.items() if kind != "import"}  # a path names those itself
-    return [f"{kind}({', '.join(inspect.signature(own).parameters)})" for kind, own in kinds.items()]
+    shown = (f"{kind}({', '.join(inspect.signature(own).parameters)})" for kind, own in kinds.items())
+    return f"Kinds of --reward, with their --reward-kwargs: {', '.join(shown)}."
 
 
 def spread(arguments: Sequence[str], command: type[Any]) -> list[str]:
@@ -207,13 +211,11 @@ def spread(arguments: Sequence[str], command: type[Any]) -> list[str]:
     for word in arguments:
         if found := re.match(r"--?([A-Za-z][\w-]*)", word):  # and not a negative number
             flag = word if found[1].replace("-", "_") in several and "=" not in word else ""
-            spelled.append(word)
         elif flag:
             if spelled[-1] == flag:
                 spelled.pop()
-            spelled.append(f"{flag}={word}")
-        else:
-            spelled.append(word)
+            word = f"{flag}={word}"
+        spelled.append(word)
     return spelled
 
 
