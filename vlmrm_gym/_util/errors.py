@@ -22,10 +22,8 @@ def as_input_error(*more: type[Exception]) -> Iterator[None]:
         raise InputError(str(error)) from error
 
 
-def check_values(name: str, values: Sequence[object], *, may_be_empty: bool = False) -> None:
-    """Raise an InputError if a flag that takes several values has none, or the same one twice."""
-    if not values and not may_be_empty:
-        raise InputError(f"`{name}` must have at least one value. Received none. Leave the flag out.")
+def check_values(name: str, values: Sequence[object]) -> None:
+    """Raise an InputError if a flag that takes several values has the same one twice."""
     if len({one if isinstance(one, str | float) else id(one) for one in values}) < len(values):
         raise InputError(f"Each `{name}` must be a different one. Received {', '.join(map(repr, values))}.")
 

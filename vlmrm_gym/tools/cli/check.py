@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import gymnasium as gym
 import numpy as np
 import tyro
+from tqdm import tqdm
 
 from vlmrm_gym._util.errors import InputError, check_values, say
-from vlmrm_gym._util.files import output_folder
+from vlmrm_gym._util.files import atomic_write, atomic_write_text, output_folder
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.tasks import Task
-from vlmrm_gym.tools.cli.settings import YAML, RewardFlags, compares, parse
+from vlmrm_gym.tools.cli.settings import YAML, PlainConsole, RewardFlags, Texts, parse
 from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
 from vlmrm_gym.tools.yaml_values import read_flag
 
@@ -31,8 +32,7 @@ FILES = ("report.html", "measures.json")
 """What the command writes."""
 
 
-@dataclass(frozen=True)
-@compares("camera", "combine_views")
+@dataclass(frozen=True, kw_only=True)
 class Check(RewardFlags, ViewOptions):
     """Check a reward before training: can it work, and what failures does it pay?
 
@@ -69,6 +69,8 @@ class Check(RewardFlags, ViewOptions):
     """measure what a threshold of Success tells apart, on the states whose success is known; auto proposes one"""
     seed: int = 0
     """of everything that is drawn, from 0"""
+    camera: Texts = ()  # pyright: ignore[reportIncompatibleVariableOverride]  # several values are compared
+    combine_views: Texts = ()  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -90,8 +92,8 @@ def check(env: Any = None, rewards: Any = (), **settings: Any) -> "Report":
     Raises:
         InputError: A setting, the environment or the output folder cannot be used.
     """
-    values = [repr(env)] + [f"rewards={rewards!r}"] * bool(rewards)
-    values += [f"{name}={value!r}" for name, value in settings.items()]
+    given = {"rewards": rewards, **settings} if rewards else settings
+    values = [repr(env), *(f"{name}={value!r}" for name, value in given.items())]
     settings |= {"reward": rewards} if rewards else {}
     return _check(Check(id=env, **settings), f"vlmrm_gym.check({', '.join(values)})")
 
@@ -100,14 +102,10 @@ def _check(command: Check, made_by: str) -> "Report":
     _check_settings(command)
     task = find_named_task(command.id)
     rewards = {name: _with_baseline(spec, task) for name, spec in command.specifications(task).items()}
-    from tqdm import tqdm
-
-    from vlmrm_gym._util.files import atomic_write
     from vlmrm_gym.tools.check.pipeline import audit
     from vlmrm_gym.tools.check.report import write_report
     from vlmrm_gym.tools.check.settings import AuditSettings, find_candidates, find_success_fn
     from vlmrm_gym.tools.check.summary import print_summary
-    from vlmrm_gym.tools.cli.settings import PlainConsole
 
     settings = AuditSettings(
         name=_name(command.id),
@@ -118,14 +116,12 @@ def _check(command: Check, made_by: str) -> "Report":
         device=command.device,
         threshold=command.threshold,
     )
-    cameras: Any = command.camera
-    combine_views: Any = command.combine_views
-    own = {} if cameras else {"own": None if task is None else task.camera}
+    cameras = {str(camera): read_flag(camera) for camera in command.camera}
     candidates = find_candidates(
         settings,
         rewards,
-        cameras={**own, **{str(camera): read_flag(camera) for camera in cameras}},
-        combine_views=combine_views or ("min",),
+        cameras=cameras or {"own": None if task is None else task.camera},
+        combine_views=command.combine_views or ("min",),
         textured=_textured(command, task),
     )
     if not candidates:
@@ -139,7 +135,7 @@ def _check(command: Check, made_by: str) -> "Report":
         page, table = (folder / name for name in FILES)
         try:
             atomic_write(page, lambda path: write_report(report, path))
-            atomic_write(table, lambda path: _write_measures(report, path))
+            atomic_write_text(table, _measures(report))
         except OSError:
             print_summary(report, PlainConsole(), None)
             raise
@@ -157,11 +153,8 @@ def _name(env: Any) -> str:
 def _new_folder(name: str, *, overwrite: bool) -> Path:
     """A folder for the check of an environment: numbered, if there is one."""
     stem = f"{name.split('/')[-1].replace(':', '.')}_check"
-    numbers = itertools.count(2)
-    folder = Path(stem)
-    while folder.exists() and not overwrite:
-        folder = Path(f"{stem}_{next(numbers)}")
-    return folder
+    names = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2)))
+    return next(folder for folder in map(Path, names) if overwrite or not folder.exists())
 
 
 def _check_settings(command: Check) -> None:
@@ -170,7 +163,7 @@ def _check_settings(command: Check) -> None:
     if command.labels is not None and command.success is not None:
         raise InputError("`labels` and `success` cannot both be passed: both say which states succeed. Pass one.")
     for name in ("camera", "combine_views"):
-        check_values(name, [str(value) for value in getattr(command, name)], may_be_empty=True)
+        check_values(name, [str(value) for value in getattr(command, name)])
     if not 0 <= command.seed < 2**31:
         raise InputError(f"`seed` must be from 0 to {2**31 - 1}. Received {command.seed}.")
 
@@ -218,8 +211,8 @@ def _say_calls(candidates: "Sequence[Candidate]") -> None:
             )
 
 
-def _write_measures(report: "Report", path: Path) -> None:
-    """Write the numbers of the report as JSON."""
+def _measures(report: "Report") -> str:
+    """The numbers of the report as JSON."""
     table = [
         {"candidate": row.candidate.settings, "measures": asdict(row.measures), "ranks": row.measures.ranks}
         for row in report.table
@@ -227,4 +220,4 @@ def _write_measures(report: "Report", path: Path) -> None:
     exploits = [{"reward": one.reward, "failed": dict(one.failed)} for one in report.exploits.exploits]
     values = {name: getattr(report, name) for name in ("subject", "command", "provenance", "seconds")}
     values |= {"table": table, "exploits": exploits, "median_success": report.exploits.median_success}
-    path.write_text(json.dumps(values, indent=2, default=str), encoding="utf-8")
+    return json.dumps(values, indent=2, default=str)
