@@ -71,18 +71,14 @@ def _choose(name: str, *rest: str) -> None:
     if name == "--version":
         say(f"vlmrm-gym {__version__}")
     elif name in ("-h", "--help"):
-        say(_overview())
+        lines = [f"  {command:10}{text}" for command, text in COMMANDS.items()]
+        say("\n".join(["usage: vlmrm-gym COMMAND ...", "       vlmrm-gym --version", "", *lines, "", HABITS]))
     elif name in COMMANDS:
         _run(name, rest)
     else:
         near = difflib.get_close_matches(name, COMMANDS, 1)
         meant = f"Did you mean {near[0]!r}?" if near else "See vlmrm-gym --help."
         _fail(f"The command must be one of {', '.join(COMMANDS)}. Received {short_repr(name)}. {meant}", 2)
-
-
-def _overview() -> str:
-    lines = [f"  {name:10}{text}" for name, text in COMMANDS.items()]
-    return "\n".join(["usage: vlmrm-gym COMMAND ...", "       vlmrm-gym --version", "", *lines, "", HABITS])
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:

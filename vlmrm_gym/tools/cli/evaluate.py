@@ -45,15 +45,10 @@ class Evaluate:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    evaluate(parse(Evaluate, "evaluate", arguments))
-
-
-def evaluate(command: Evaluate) -> None:
-    """Run the command; raises a RunError if the run's folder, or a setting, cannot be used."""
+    command = parse(Evaluate, "evaluate", arguments)
     folder = RunFolder.open(command.run)
-    limits = ("episodes", command.episodes, 1, 1_000_000), ("seed", command.seed, 0, 2**32 - 1)
-    for name, value, least, most in limits:
-        if not least <= value <= most:
+    for name, least, most in (("episodes", 1, 1_000_000), ("seed", 0, 2**32 - 1)):
+        if not least <= (value := getattr(command, name)) <= most:
             raise RunError(f"`{name}` must be from {least} to {most}. Received {short_repr(value)}.")
     flags = ["--no-track", *_newest_reward(folder)]
     config, file = read_settings(folder.config_file, flags, trust_code=command.trust_code)

@@ -84,20 +84,12 @@ class VerificationFlags(CameraOption):
     @contextmanager
     def gather(self, id: str | None) -> Iterator[tuple[Examples, "tqdm[Any]"]]:
         """The episodes of an ID, and the bar that shows which of them are done."""
+        settings = {name: getattr(self, name) for name in ("env_kwargs", "camera", "size", "episodes", "steps", "seed")}
+        settings["policies"] = {run.name: partial(self._play_run, run, id) for run in _as_paths(self.run)}
+        settings["rollouts"] = _as_paths(self.rollouts)
         with (
             tqdm(unit=" episodes", desc="play", file=sys.stderr, dynamic_ncols=True) as progress,
-            gather(
-                id,
-                env_kwargs=self.env_kwargs,
-                camera=self.camera,
-                size=self.size,
-                policies={run.name: partial(self._play_run, run, id) for run in _as_paths(self.run)},
-                rollouts=_as_paths(self.rollouts),
-                episodes=self.episodes,
-                steps=self.steps,
-                seed=self.seed,
-                progress=progress.update,
-            ) as examples,
+            gather(id, **settings, progress=progress.update) as examples,
         ):
             progress.reset(len(examples))
             progress.set_description("score")
@@ -198,39 +190,22 @@ class Write(VerificationFlags):
         if self.rounds < 1:
             raise InputError(f"`rounds` must be at least 1. Received {self.rounds}.")
         task = find_named_task(self.id)
-        if (prompt := self.prompt or (None if task is None else task.prompt)) is None:
+        prompt = self.prompt or (None if task is None else task.prompt)
+        if prompt is None:
             raise InputError('`prompt` must be given: what the program should recognise. Pass --prompt "a text".')
         goals = [frame for path in _as_paths(self.goal_image) for frame in _read_pictures(path)]
+        shared = {name: getattr(self, name) for name in ("model", "api_key_env", "max_calls", "max_total_tokens")}
         with as_input_error(TypeError):
-            settings = EndpointSettings(
-                model=self.model,
-                base_url=self.endpoint,
-                api_key_env=self.api_key_env,
-                max_calls=self.max_calls,
-                max_total_tokens=self.max_total_tokens,
-                request=self.request or {},
-            )
+            settings = EndpointSettings(**shared, base_url=self.endpoint, request=self.request or {})
         with output_folder(folder, overwrite=self.overwrite):
             with as_input_error(DependencyNotInstalled, OSError):
                 conversation = Conversation(settings, folder / "answers.db")
             with closing(conversation), self.gather(self.id) as (examples, progress):
                 progress.reset(len(examples) * self.rounds)
-                verification = write_program(
-                    conversation,
-                    prompt,
-                    examples,
-                    folder,
-                    goals=goals,
-                    limits=limits,
-                    rounds=self.rounds,
-                    isolate=self.isolate,
-                    progress=progress.update,
-                )
-                spending = conversation.spending
-        _show(
-            verification,
-            f"Program: {verification.program.path}, after {spending}. Conversation: {folder / 'conversation.md'}",
-        )
+                how: Any = {"rounds": self.rounds, "isolate": self.isolate, "progress": progress.update}
+                verification = write_program(conversation, prompt, examples, folder, goals=goals, limits=limits, **how)
+                written = f"Program: {verification.program.path}, after {conversation.spending}."
+        _show(verification, f"{written} Conversation: {folder / 'conversation.md'}")
         return verification
 
 

@@ -22,8 +22,9 @@ from vlmrm_gym.tools.cli.settings import PlainConsole, describe_kinds
 from vlmrm_gym.tools.flags import is_said, plain, tyro_rules, word_of
 from vlmrm_gym.tools.train.algorithms import find_wrong_arguments
 from vlmrm_gym.tools.train.checks import check_key, complete, find_named_code
-from vlmrm_gym.tools.train.config import Config, RewardConfig, RLConfig
+from vlmrm_gym.tools.train.config import Config
 from vlmrm_gym.tools.train.config_file import (
+    SECTIONS,
     ConfigError,
     ConfigFile,
     Problem,
@@ -37,7 +38,6 @@ from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 from vlmrm_gym.tools.train.signals import Interrupted
 from vlmrm_gym.tools.yaml_values import read_flag
 
-_SECTIONS = {"": Config, "reward": RewardConfig, "rl": RLConfig}
 _SHOWN = {
     "the sentence": ("prompt", "model", "goal_images", "baseline", "alpha", "camera"),
     "another reward": ("reward", "reward_kwargs", "task_reward_weight", "labeler"),
@@ -45,7 +45,6 @@ _SHOWN = {
     "the run": ("base_path", "run_name", "track", "resume", "dry_run", "trust_code"),
 }
 """Flags of --help, which most trainings need, by what they are about. All others: --help-all."""
-_ALL = ("--help-all", "every flag: environments, scoring, workers, Ray, preferences, logging")
 
 
 @dataclass
@@ -92,9 +91,9 @@ def main(arguments: Sequence[str]) -> None:
             console.print(part, width=min(console.width, 110))
         sys.exit()
     short = ", ".join(f"--{flag} ({key})" for flag, key in FLAGS.items() if "." not in flag).replace("_", "-")
-    kinds = f"Kinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}.\n\nShort flags: {short}."
+    about += f"\n\n{describe_kinds()}\n\nShort flags: {short}."
     spelled = ["--help" if word == "--help-all" else word for word in spelled]
-    train(_read_flags(spelled, Config(), f"{about}\n\n{kinds}"), spelled)
+    train(_read_flags(spelled, Config(), about), spelled)
 
 
 def _short_help(about: str) -> Iterator[Any]:
@@ -102,7 +101,8 @@ def _short_help(about: str) -> Iterator[Any]:
     yield "usage: vlmrm-gym train [ID | CONFIG.yaml] [flags]\n\n" + about
     for title, flags in _SHOWN.items():
         rows = [_describe(flag) for flag in flags]
-        rows += [_ALL] if title == "the run" else []
+        if title == "the run":
+            rows.append(("--help-all", "every flag: environments, scoring, workers, Ray, preferences, logging"))
         table = Table(title=f"\n{title}", title_justify="left", title_style="bold", box=None, show_header=False)
         table.add_column(no_wrap=True)
         table.add_column()
@@ -114,7 +114,7 @@ def _short_help(about: str) -> Iterator[Any]:
 def _describe(flag: str) -> tuple[str, str]:
     """A flag with its kind of value, and its help with the default."""
     section, _, name = FLAGS.get(flag, flag).rpartition(".")
-    owner = Train if name in Train.__dataclass_fields__ else _SECTIONS[section]
+    owner = Train if name in Train.__dataclass_fields__ else SECTIONS.get(section, Config)
     one = owner.__dataclass_fields__[name]
     text, default = re.split(r"\. |\.$", read_help(owner)[name])[0], one.default
     text = text[0].lower() + text[1:] if text[1:2].islower() and not text.startswith("MuJoCo") else text
@@ -172,7 +172,8 @@ def read_settings(source: Path | None, arguments: list[str], *, trust_code: bool
     file = file.overridden(settings)
     with file.locating():
         config, wrong = validate(_with_specification(as_values(settings)))
-        _use_cache(config)  # before anything imports Hugging Face's libraries
+        if config.reward.cache_dir is not None:  # Hugging Face's, which is read once, when its libraries are imported
+            os.environ["HF_HUB_CACHE"] = str(Path(config.reward.cache_dir).expanduser())
         problems = [*file.problems, *wrong]
         if algorithm := config.rl.algorithm or (config.task and config.task.training.get("algorithm")):
             problems += find_wrong_arguments(replace(config.rl, algorithm=algorithm))
@@ -234,12 +235,6 @@ def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
     known = {"clip": fields.keys(), "preference": shared}.get(kind, ())
     shared_fields = {name: fields.pop(name) for name in list(known)}
     return {**values, "reward": {**reward, "name": kind, **shared_fields, **({"kwargs": fields} if fields else {})}}
-
-
-def _use_cache(config: Config) -> None:
-    """Set Hugging Face's cache, which is read once, when its libraries are imported."""
-    if config.reward.cache_dir is not None:
-        os.environ["HF_HUB_CACHE"] = str(Path(config.reward.cache_dir).expanduser())
 
 
 def _resume_hint(folder: RunFolder) -> str:
