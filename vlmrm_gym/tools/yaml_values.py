@@ -94,11 +94,10 @@ def yaml_flag(*kinds: type[Any], strict: bool = False) -> PrimitiveConstructorSp
     def read(words: list[str]) -> Any:
         (text,) = words
         value = None if text == "None" else read_yaml(text)[1] if strict else read_flag(text)
-        if kinds != (int,):
-            return value
-        value = as_whole(value)
-        if strict and type(value) is not int:
-            raise ValueError(f"must be an integer. Received {short_repr(text)}.")
+        if kinds == (int,):
+            value = as_whole(value)
+            if strict and type(value) is not int:
+                raise ValueError(f"must be an integer. Received {short_repr(text)}.")
         return value
 
     def show(given: Any) -> list[str]:

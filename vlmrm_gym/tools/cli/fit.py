@@ -27,12 +27,11 @@ from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.specification import check_names, save_reward
 from vlmrm_gym.scoring.options import CameraOption, DeviceOption
-from vlmrm_gym.scoring.scorer import MakeRenderer
-from vlmrm_gym.states.drawing import FrameStore
+from vlmrm_gym.states import StateView
 from vlmrm_gym.states.states import States
 from vlmrm_gym.tools import fit_videos
 from vlmrm_gym.tools.cli.label import name_labeler, say_answers
-from vlmrm_gym.tools.cli.settings import YAML, parse
+from vlmrm_gym.tools.cli.settings import YAML, make_renderer_of, parse
 from vlmrm_gym.tools.segments import DatasetSegments
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def fit_preferences(
     spec = spec.with_model(default_model())  # the file says which: an environment may have another default
     with output_folder(command.out.resolve(), overwrite=command.overwrite) as folder:
         records = make_records(pairs, preferences, "given")
-        return _fit_pairs(command, folder, spec, options, pairs, records, 1, lambda size: FrameStore())
+        return _fit_pairs(command, folder, spec, options, pairs, records)
 
 
 def _fit(command: Fit) -> Preference:
@@ -151,14 +150,14 @@ def _fit(command: Fit) -> Preference:
         output_folder(command.out.resolve(), overwrite=command.overwrite) as folder,
         DatasetSegments(command.dataset, command.camera, trust_code=command.trust_code) as segments,
     ):
-        spec, view = spec.with_model(default_model(segments.env)), segments.view
+        spec = spec.with_model(default_model(segments.env))
         if is_table:
             pairs = [segments.cut(row.first, row.second, prompt) for row in rows]
             everything = make_records(pairs, [row.preference for row in rows], str(command.answers))
             pairs = list({pair.key: pair for pair in pairs}.values())
         else:
             pairs = [segments.find(one, prompt) for one in asked]
-        spec = _fit_pairs(command, folder, spec, options, pairs, everything, view.num_views, view.make_renderer)
+        spec = _fit_pairs(command, folder, spec, options, pairs, everything, segments.view)
     environment = [segments.id]
     environment += ["--env-kwargs", json.dumps(segments.env_kwargs)] if segments.env_kwargs else []
     shown = [] if command.camera is None else ["--camera", json.dumps(segments.camera)]
@@ -186,10 +185,9 @@ def _fit_pairs(
     options: "FitOptions",
     pairs: Sequence[Pair],
     everything: Sequence[Record],
-    num_views: int,
-    make_renderer: MakeRenderer,
+    view: StateView | None = None,
 ) -> Preference:
-    """Fit the reward to answers about pairs, and write it."""
+    """Fit the reward to answers about pairs, and write it. `view` draws their states; None: they are frames."""
     from vlmrm_gym.learning.fitting import fit_answers
     from vlmrm_gym.scoring.backends import make_scoring_queue
     from vlmrm_gym.scoring.state_encoder import StateEncoder
@@ -199,8 +197,8 @@ def _fit_pairs(
     failures = (DependencyNotInstalled, OSError, RuntimeError)
     with as_input_error(*failures), said_warnings():
         model = spec.build(command.device)
-        encoder = StateEncoder(model, num_views)
-        queue = make_scoring_queue(lambda device: encoder, make_renderer)
+        encoder = StateEncoder(model, 1 if view is None else view.num_views)
+        queue = make_scoring_queue(lambda device: encoder, make_renderer_of(view))
     with closing(queue), tqdm(unit=" states", file=sys.stderr) as progress:
 
         def encode(states: States) -> NDArray[np.float32]:

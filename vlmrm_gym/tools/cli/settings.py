@@ -26,6 +26,7 @@ from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.scoring.options import DeviceOption
+from vlmrm_gym.scoring.scorer import MakeRenderer
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.states import StateView
 from vlmrm_gym.states.drawing import FrameStore
@@ -154,12 +155,16 @@ def open_rewards(
     `view` is that of the states which are scored; None: they are frames.
     """
     num_views = 1 if view is None else view.num_views
-    make_renderer = (lambda render_size: FrameStore()) if view is None else view.make_renderer
     with as_input_error(DependencyNotInstalled, OSError, RuntimeError, TypeError), said_warnings():
         combine = None if combine_views is None else CombineViews(combine_views, num_views)
         scorer = SeveralRewards(list(specs.values()), device)
-        scorer.open(make_renderer, num_views, combine)
+        scorer.open(make_renderer_of(view), num_views, combine)
     return scorer
+
+
+def make_renderer_of(view: StateView | None) -> MakeRenderer:
+    """How the renderer of a model is made: from a view, or for frames without one."""
+    return (lambda render_size: FrameStore()) if view is None else view.make_renderer
 
 
 def describe_rewards(specs: Mapping[str, RewardSpec]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 from numpy.typing import NDArray
+from PIL import Image
 from rich.table import Table
 
 from vlmrm_gym._util.errors import InputError, as_input_error
@@ -56,8 +57,6 @@ def main(arguments: Sequence[str]) -> None:
     for task in tasks:
         row = [task.id, task.prompt or "(yours)", task.baseline or "(yours)", str(task.episode_length)]
         if command.pictures is not None:
-            from PIL import Image
-
             picture = command.pictures / f"{task.id.removeprefix('VLMRM/').replace('/', '_')}.png"
             with as_input_error():
                 drawn = draw_task(task, command.camera)

@@ -100,14 +100,12 @@ def _short_help(about: str) -> Iterator[Any]:
     """Yield what is printed: the usage, the description, and a table of flags for each of `_SHOWN`."""
     yield "usage: vlmrm-gym train [ID | CONFIG.yaml] [flags]\n\n" + about
     for title, flags in _SHOWN.items():
-        rows = [_describe(flag) for flag in flags]
-        if title == "the run":
-            rows.append(("--help-all", "every flag: environments, scoring, workers, Ray, preferences, logging"))
         table = Table(title=f"\n{title}", title_justify="left", title_style="bold", box=None, show_header=False)
         table.add_column(no_wrap=True)
-        table.add_column()
-        for flag, text in rows:
-            table.add_row(f"  {flag}", text)
+        for flag in flags:
+            table.add_row(*_describe(flag))
+        if title == "the run":
+            table.add_row("  --help-all", "every flag: environments, scoring, workers, Ray, preferences, logging")
         yield table
 
 
@@ -121,7 +119,7 @@ def _describe(flag: str) -> tuple[str, str]:
     if is_said(default):
         text += f" (default: {default})"
     word = word_of(get_type_hints(owner, include_extras=True)[name])
-    return f"--{flag.replace('_', '-')}{word and f' {word}'}", plain(text, default)
+    return f"  --{flag.replace('_', '-')}{word and f' {word}'}", plain(text, default)
 
 
 def train(command: Train, arguments: list[str]) -> None:
