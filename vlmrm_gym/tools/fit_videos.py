@@ -193,28 +193,23 @@ def _learn(
     from vlmrm_gym.rewards.devices import resolve_device
     from vlmrm_gym.rewards.distance import DistanceNetwork
     from vlmrm_gym.rewards.encoder import FrameEncoder
-    from vlmrm_gym.rewards.frame_cnn import FEATURES
 
     tower = None
     with as_input_error(DependencyNotInstalled, OSError, RuntimeError), said_warnings():
         target = resolve_device(command.device)
         if command.encoder != CNN:
             tower = FrameEncoder(EncoderFields(model=command.encoder), command.device)
-    frames = sum(len(one.taken) for one in (*recordings, *negatives, *random))
-    with tqdm(total=frames, unit=" frames", file=sys.stderr) as bar:
+    count = sum(len(one.taken) for one in (*recordings, *negatives, *random))
+    with tqdm(total=count, unit=" frames", file=sys.stderr) as bar:
         samples = _read(recordings, tower, bar.update)
-        others = [
-            one._replace(places=torch.zeros_like(one.places))
-            for one in _read(negatives, tower, bar.update, may_be_still=True)
-        ]
+        others = _read(negatives, tower, bar.update, may_be_still=True)
+        others = [one._replace(places=torch.zeros_like(one.places)) for one in others]
         shown = _read(random, tower, bar.update, may_be_still=True)
-    network = DistanceNetwork(
-        FEATURES if tower is None else samples[0].data.shape[1],
-        model=None if tower is None else tower.model.name,
-        fingerprint="" if tower is None else tower.fingerprint,
-        frames=float(np.mean([one.source.count - 1 for one in recordings])),
-        seed=command.seed,
-    )
+    made_by: dict[str, Any] = {}
+    if tower is not None:
+        made_by = {"size": samples[0].data.shape[1], "model": tower.model.name, "fingerprint": tower.fingerprint}
+    frames = float(np.mean([one.source.count - 1 for one in recordings]))
+    network = DistanceNetwork(**made_by, frames=frames, seed=command.seed)
     chosen, kept = split(len(samples), options, command.seed)
     fitted, held_out = [samples[i] for i in chosen], [samples[i] for i in kept]
     trained, tested = split(len(others), options, command.seed) if held_out else (range(len(others)), [])

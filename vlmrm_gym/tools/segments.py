@@ -1,6 +1,5 @@
 """Segments of a dataset's episodes: what `vlmrm-gym label` asks about, and `vlmrm-gym fit` learns from."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,32 +45,27 @@ class DatasetSegments(NamedEnv):
         chosen = np.random.default_rng(seed).permutation(ends[-1])[: 2 * count]
         episodes = np.searchsorted(ends, chosen, side="right")
         starts = chosen - np.concatenate([[0], ends])[episodes]
-        sides = [self.rollouts[i][at : at + length] for i, at in zip(episodes.tolist(), starts.tolist(), strict=True)]
+        places = [(0, i, at, length) for i, at in zip(episodes.tolist(), starts.tolist(), strict=True)]
         views = f"{self.id} camera={self.camera!r}"
-        return [self._pair(pair, prompt, views) for pair in zip(sides[::2], sides[1::2], strict=True)]
+        return [self.cut(one, other, prompt, views) for one, other in zip(places[::2], places[1::2], strict=True)]
 
     def find(self, stored: StoredPair, prompt: str) -> Pair:
         """The pair that was stored. An InputError if it is not of this dataset."""
         pair = self.cut(stored.first, stored.second, prompt, stored.views)
         if pair.key != stored.pair:
-            raise InputError(
-                f"The answers must be about the dataset {self.folder}. Received some about other states. Pass the "
-                "dataset that was labelled."
-            )
+            raise self._is_of_another("other states")
         return pair
 
     def cut(self, first: Place, second: Place, prompt: str, views: str = "") -> Pair:
         """The pair of segments at these places. An InputError if the dataset has none there."""
-        sides = []
+        sides: list[Trajectory] = []
         for _, i, start, size in (first, second):
             if not (0 <= i < len(self.rollouts) and 0 <= start < start + size <= len(self.rollouts[i])):
-                raise InputError(
-                    f"The answers must be about the dataset {self.folder}. Received some about steps {start} to "
-                    f"{start + size} of episode {i}, which it does not have. Pass the dataset that was labelled."
-                )
+                raise self._is_of_another(f"steps {start} to {start + size} of episode {i}, which it does not have")
             sides.append(self.rollouts[i][start : start + size])
-        return self._pair(sides, prompt, views)
+        one, other = sides
+        return Pair(first=one, second=other, prompt=prompt, draw=self.draw, grade=self._grade, views=views)
 
-    def _pair(self, sides: Sequence[Trajectory], prompt: str, views: str) -> Pair:
-        first, second = sides
-        return Pair(first=first, second=second, prompt=prompt, draw=self.draw, grade=self._grade, views=views)
+    def _is_of_another(self, received: str) -> InputError:
+        rule = f"The answers must be about the dataset {self.folder}. Received some about {received}"
+        return InputError(f"{rule}. Pass the dataset that was labelled.")
