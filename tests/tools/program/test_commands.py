@@ -80,7 +80,8 @@ def test_a_program_that_is_not_accepted_loses_its_record(tmp_path, capsys):
 
 def test_without_experts_nothing_was_verified(tmp_path, capsys):
     file = write(tmp_path, "high.py", "def reward(frame):\n    return False")
-    result = verify(file, "Acrobot-v1", episodes=1, steps=3)
+    result = verify(file, "Acrobot-v1", episodes=1, steps=3, out=str(tmp_path / "found"))
+    assert (tmp_path / "found" / "report.html").is_file()
     assert result.verified is result.accepted is False
     assert "Nothing was verified" in capsys.readouterr().out
     assert not record_file(file).exists()

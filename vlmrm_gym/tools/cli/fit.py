@@ -31,7 +31,7 @@ from vlmrm_gym.states import StateView
 from vlmrm_gym.states.states import States
 from vlmrm_gym.tools import fit_videos
 from vlmrm_gym.tools.cli.label import name_labeler, say_answers
-from vlmrm_gym.tools.cli.settings import YAML, make_renderer_of, parse
+from vlmrm_gym.tools.cli.settings import YAML, OutputFlags, make_renderer_of, parse
 from vlmrm_gym.tools.segments import DatasetSegments
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ FILES = ("head.safetensors", "reward.json", "fit.json")
 
 
 @dataclass(frozen=True)
-class Fit(CameraOption, DeviceOption):
+class Fit(OutputFlags, CameraOption, DeviceOption):
     """Fit a reward to the answers of `vlmrm-gym label`; or to videos, see `vlmrm-gym fit --videos --help`.
 
         vlmrm-gym fit --videos recordings/ --out kneeling --encoder tiny --env VLMRM/Humanoid-kneel-v0
@@ -80,8 +80,6 @@ class Fit(CameraOption, DeviceOption):
     """other fields of vlmrm_gym.learning.FitOptions, such as '{epochs: 100, l2: 5}'"""
     seed: int = 0
     """of the networks' weights, and of what is held out"""
-    overwrite: bool = False
-    """replace earlier results in a folder that exists"""
     trust_code: bool = False
     """run the code that the dataset names, such as its environment"""
 

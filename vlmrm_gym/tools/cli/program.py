@@ -25,7 +25,7 @@ from vlmrm_gym.data.rollouts import Policy
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
 from vlmrm_gym.rewards.program.spec import Inputs, Program, record_file
 from vlmrm_gym.scoring.options import CameraOption
-from vlmrm_gym.tools.cli.settings import YAML, PlainConsole, parse
+from vlmrm_gym.tools.cli.settings import YAML, OutputFlags, PlainConsole, parse
 from vlmrm_gym.tools.environments import find_named_task
 from vlmrm_gym.tools.program.episodes import Examples, gather
 from vlmrm_gym.tools.program.results import Limits, Verification
@@ -41,7 +41,7 @@ usage: vlmrm-gym program COMMAND ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerificationFlags(CameraOption):
+class VerificationFlags(OutputFlags, CameraOption):
     """On which episodes a program is verified, and by which limits."""
 
     env_kwargs: YAML = None
@@ -71,8 +71,6 @@ class VerificationFlags(CameraOption):
     """of everything that is drawn, from 0"""
     trust_code: bool = False
     """run the code that the configuration of a run names"""
-    overwrite: bool = False
-    """replace earlier results in a folder that exists"""
 
     @property
     def limits(self) -> Limits:
@@ -84,9 +82,9 @@ class VerificationFlags(CameraOption):
     @contextmanager
     def gather(self, id: str | None) -> Iterator[tuple[Examples, "tqdm[Any]"]]:
         """The episodes of an ID, and the bar that shows which of them are done."""
-        settings = {name: getattr(self, name) for name in ("env_kwargs", "camera", "size", "episodes", "steps", "seed")}
-        settings["policies"] = {run.name: partial(self._play_run, run, id) for run in _as_paths(self.run)}
-        settings["rollouts"] = _as_paths(self.rollouts)
+        same = ("env_kwargs", "camera", "size", "rollouts", "episodes", "steps", "seed")
+        settings = {name: getattr(self, name) for name in same}
+        settings["policies"] = {run.name: partial(self._play_run, run, id) for run in self.run}
         with (
             tqdm(unit=" episodes", desc="play", file=sys.stderr, dynamic_ncols=True) as progress,
             gather(id, **settings, progress=progress.update) as examples,
@@ -193,7 +191,7 @@ class Write(VerificationFlags):
         prompt = self.prompt or (None if task is None else task.prompt)
         if prompt is None:
             raise InputError('`prompt` must be given: what the program should recognise. Pass --prompt "a text".')
-        goals = [frame for path in _as_paths(self.goal_image) for frame in _read_pictures(path)]
+        goals = [frame for path in self.goal_image for frame in _read_pictures(path)]
         shared = {name: getattr(self, name) for name in ("model", "api_key_env", "max_calls", "max_total_tokens")}
         with as_input_error(TypeError):
             settings = EndpointSettings(**shared, base_url=self.endpoint, request=self.request or {})
@@ -239,11 +237,6 @@ def write(id: str | None = None, **settings: Any) -> Verification:
     if a setting cannot be used, the budget is used up, the server fails, or no answer has a program.
     """
     return Write(id=id, **settings).carry_out()
-
-
-def _as_paths(paths: Any) -> tuple[Path, ...]:
-    """Convert a flag, which from Python may also be a list or one value, to paths."""
-    return tuple(map(Path, paths if isinstance(paths, tuple | list) else (paths,)))
 
 
 def _read_pictures(path: Path) -> list[np.ndarray]:

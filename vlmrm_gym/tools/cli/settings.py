@@ -44,7 +44,25 @@ YAML = Annotated[Any, yaml_flag(object, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardFlags(DeviceOption, CLIPFields):
+class OutputFlags:
+    """Flags of a command that writes a folder. From Python a text stands for a path, and one value for several."""
+
+    overwrite: bool = False
+    """replace earlier results in a folder that exists"""
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            value, is_path = getattr(self, name), Path in (hint, *get_args(hint))
+            if get_origin(hint) is tuple:
+                value = tuple(value) if isinstance(value, tuple | list) else (value,)
+                value = tuple(map(Path, value)) if is_path else value
+            elif is_path and isinstance(value, str):
+                value = Path(value)
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardFlags(OutputFlags, DeviceOption, CLIPFields):
     """The rewards to score by, and where: of prompts, or any other. Fields of CLIP that are not here are flags too."""
 
     prompt: Texts = ()
@@ -70,18 +88,11 @@ class RewardFlags(DeviceOption, CLIPFields):
     """run the code that a file names: the class of a reward in a JSON file, or what a dataset or a run names"""
     out: Path | None = None
     """the folder to write"""
-    overwrite: bool = False
-    """replace earlier results in a folder that exists"""
 
     def __post_init__(self) -> None:
-        defaults = {"alpha": (CLIPFields.alpha,), "model": (CLIPFields.model,)}  # tyro appends to those of fields
-        for name, hint in get_type_hints(type(self)).items():
-            value = getattr(self, name)
-            if get_origin(hint) is tuple and not isinstance(value, tuple):
-                value = tuple(value) if isinstance(value, list) else (value,)
-            elif isinstance(value, str) and Path in (hint, *get_args(hint)):
-                value = Path(value)
-            object.__setattr__(self, name, value or defaults.get(name, value))
+        super().__post_init__()
+        for name in ("alpha", "model"):  # not as the fields' defaults: tyro appends to those
+            object.__setattr__(self, name, getattr(self, name) or (getattr(CLIPFields, name),))
 
     def specifications(self, task: Task | None = None) -> dict[str, RewardSpec]:
         """The rewards by their labels; none without a prompt, also of the task, and a reward.
