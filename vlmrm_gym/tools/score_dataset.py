@@ -35,7 +35,7 @@ _CHUNK = 64
 
 
 @dataclass(frozen=True)
-class Dataset:
+class TransitionDataset:
     """A dataset of transitions, whose rewards can be made anew."""
 
     count: int
@@ -54,7 +54,7 @@ class Dataset:
         return flags.specifications() if self.segments is None else specify(flags, self.segments)
 
 
-def open_dataset(path: Path, camera: Any, opened: ExitStack, *, trust_code: bool) -> Dataset | None:
+def open_dataset(path: Path, camera: Any, opened: ExitStack, *, trust_code: bool) -> TransitionDataset | None:
     """Open a folder that is a dataset of transitions; None if it is none. An InputError if it cannot be read."""
     if is_lerobot(path):
         return _of_lerobot(LeRobotDataset(path, camera))
@@ -67,7 +67,7 @@ def open_dataset(path: Path, camera: Any, opened: ExitStack, *, trust_code: bool
     return None if data is None else _of_minari(MinariFrames(data))
 
 
-def _of_minari(source: MinariFrames) -> Dataset:
+def _of_minari(source: MinariFrames) -> TransitionDataset:
     def split(number: int) -> Iterator[States]:
         frames = source.read(number)
         return map(States, np.split(frames, range(1, len(frames), _CHUNK)))
@@ -75,10 +75,11 @@ def _of_minari(source: MinariFrames) -> Dataset:
     def write(out: Path, told: dict[str, Any], rewards: Rewards) -> None:
         write_rewards(source.data, out, told["columns"], rewards)
 
-    return Dataset(source.count, map(split, range(source.count)), read_task_rewards(source.data, source.count), write)
+    own = read_task_rewards(source.data, source.count)
+    return TransitionDataset(source.count, map(split, range(source.count)), own, write)
 
 
-def _of_lerobot(source: LeRobotDataset) -> Dataset:
+def _of_lerobot(source: LeRobotDataset) -> TransitionDataset:
     """A LeRobot dataset. The last frame of an episode is also the one that its last action led to."""
 
     def split(frames: Iterator[NDArray[np.uint8]]) -> Iterator[States]:
@@ -94,10 +95,11 @@ def _of_lerobot(source: LeRobotDataset) -> Dataset:
 
     lengths, own = source.lengths, source.task_rewards
     own = np.full(sum(lengths), np.nan) if own is None else own
-    return Dataset(len(lengths), map(split, source.frames()), np.split(own, np.cumsum(lengths)[:-1]), write)
+    own = np.split(own, np.cumsum(lengths)[:-1])
+    return TransitionDataset(len(lengths), map(split, source.frames()), own, write)
 
 
-def _of_ours(segments: DatasetSegments) -> Dataset:
+def _of_ours(segments: DatasetSegments) -> TransitionDataset:
     folder, rollouts = segments.folder, segments.rollouts
 
     def write(out: Path, told: dict[str, Any], rewards: Rewards) -> None:
@@ -112,10 +114,10 @@ def _of_ours(segments: DatasetSegments) -> Dataset:
         atomic_write_text(out.parent / "settings.json", json.dumps(settings, indent=2))
 
     episodes = (iter([one.with_initial[:1], one.states]) for one in rollouts)
-    return Dataset(len(rollouts), episodes, (one.task_rewards for one in rollouts), write, segments)
+    return TransitionDataset(len(rollouts), episodes, (one.task_rewards for one in rollouts), write, segments)
 
 
-def score_dataset(dataset: Dataset, scorer: SeveralRewards) -> Rewards:
+def score_dataset(dataset: TransitionDataset, scorer: SeveralRewards) -> Rewards:
     """Score all episodes."""
     done: Rewards = []
     episodes = zip(dataset.episodes, dataset.task_rewards, strict=True)

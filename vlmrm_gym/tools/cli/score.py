@@ -29,7 +29,7 @@ from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tools.cli.settings import RewardFlags, describe_rewards, find_videos, open_rewards, parse, say_notes
-from vlmrm_gym.tools.score_dataset import Dataset, open_dataset, score_dataset, write_table
+from vlmrm_gym.tools.score_dataset import TransitionDataset, open_dataset, score_dataset, write_table
 from vlmrm_gym.tools.score_frames import score_frames
 
 FILES = ("rewards.csv", "rewards.png", "rewards.mp4")
@@ -115,7 +115,7 @@ def _score(command: Score) -> Path:
         return _score_videos(command) if dataset is None else _score_dataset(command, dataset)
 
 
-def _score_dataset(command: Score, dataset: Dataset) -> Path:
+def _score_dataset(command: Score, dataset: TransitionDataset) -> Path:
     for name in ("labels", "fps"):
         if getattr(command, name) is not None:
             raise InputError(f"`{name}` is for videos. Received a dataset. See `vlmrm-gym check --rollouts --labels`.")
