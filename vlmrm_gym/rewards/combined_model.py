@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
 from vlmrm_gym.rewards.combination import Combination, PartScores, Scores, find_rewards, name_of, unique_names
-from vlmrm_gym.rewards.heads import CombineViews, Reports, SequenceHead, make_head
+from vlmrm_gym.rewards.heads import CombineViews, Reports, SequenceHead, advance, make_head
 from vlmrm_gym.rewards.model import Features, RewardModel, only_feature
 from vlmrm_gym.rewards.own import as_model
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -200,19 +200,14 @@ class CombinedHead:
     def pay(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any, Reports]":
         """Score the next T states of an episode by features (T, V, D): float32 (T,); carry; reports, of tensors."""
         carries, before = ([None] * len(self._members), None) if carry is None else carry
-        scores, after = zip(
-            *(self._score(one, features, last) for one, last in zip(self._members, carries, strict=True)), strict=True
-        )
+        scored = [self._score(one, features, last) for one, last in zip(self._members, carries, strict=True)]
+        scores, after = [scores for scores, _ in scored], [after for _, after in scored]
         reports: dict[str, torch.Tensor] = {}
         rewards, own = self._root.advance(scores, before, reports)
         return rewards, (after, own), reports
 
     def _score(self, member: Member, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any]":
-        own, after = self._select(features, member.encoder), None
-        if isinstance(member.head, SequenceHead):
-            scores, after = member.head.advance(own, carry)
-        else:
-            scores = member.head(own)
+        scores, after = advance(member.head, self._select(features, member.encoder), carry)
         if scores.shape != features.shape[:1] or not scores.isfinite().all():
             rule = f"the head of `{member.name}` must return a finite number for each state"
             raise ValueError(f"{rule}. It returned {short_repr(scores.tolist())}.")

@@ -1,6 +1,5 @@
 """The head of environments, which may change, and how heads are applied to features. Imports torch only then."""
 
-from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
 from vlmrm_gym.rewards.combined_model import CombinedHead, is_missing
-from vlmrm_gym.rewards.heads import Reports, SequenceHead, ViewsHead
+from vlmrm_gym.rewards.heads import Reports, SequenceHead, ViewsHead, advance
 from vlmrm_gym.rewards.model import Features, RewardModel, Rewards
 
 if TYPE_CHECKING:
@@ -134,24 +133,13 @@ def pay(head: Any, features: Features, carry: Any, version: str = "", of: str = 
 
     parts, name = [Paid(np.empty(0, dtype=np.float32), carry)], " ".join(filter(None, ["`head`", version]))
     with torch.no_grad():
-        for start, rows in _pieces(features, isinstance(head, SequenceHead)):
+        count = max(1, PIECE_BYTES // max(1, 4 * features[:1].size))
+        for start in range(0, len(features), count):
+            rows = torch.from_numpy(features[start : start + count].astype(np.float32))  # a copy: a head may keep it
             parts.append(_checked(head, rows, parts[-1].carry, start, name, of))
     rewards = np.concatenate([part.rewards for part in parts])
     reports = {key: np.concatenate([part.reports[key] for part in parts[1:]]) for key in parts[-1].reports}
     return Paid(rewards, parts[-1].carry, reports)
-
-
-def _pieces(features: Features, keep: bool) -> Iterator[tuple[int, "torch.Tensor"]]:
-    """Yield copies of features in pieces, and where they start; in the same memory, unless a head may `keep` it."""
-    import torch
-
-    count = max(1, PIECE_BYTES // max(1, 4 * features[:1].size))
-    rows = torch.empty(min(count, len(features)), *features.shape[1:])
-    for start in range(0, len(features), count):
-        piece = features[start : start + count]
-        rows = torch.empty(piece.shape) if keep else rows[: len(piece)]
-        rows.numpy()[...] = piece
-        yield start, rows
 
 
 def _checked(head: Any, rows: "torch.Tensor", carry: Any, start: int, name: str, of: str) -> Paid:
@@ -164,7 +152,7 @@ def _checked(head: Any, rows: "torch.Tensor", carry: Any, start: int, name: str,
         if isinstance(head, CombinedHead):
             returned, carry, reports = head.pay(rows, carry)
         else:
-            returned, carry = head.advance(rows, carry) if isinstance(head, SequenceHead) else (head(rows), None)
+            returned, carry = advance(head, rows, carry)
         rewards = as_array(returned)
     except Exception as error:
         raise ValueError(f"{rule}. It raised {type(error).__name__}: {error}") from error
@@ -176,4 +164,4 @@ def _checked(head: Any, rows: "torch.Tensor", carry: Any, start: int, name: str,
     if not np.isfinite(narrow).all():
         bad = np.flatnonzero(~np.isfinite(narrow))
         raise ValueError(f"{rule}. It returned {rewards[bad[0]]} for transition {start + bad[0]}, and {len(bad)} such.")
-    return Paid(narrow.copy(), carry, {key: one.numpy().copy() for key, one in reports.items()})  # not views of rows
+    return Paid(narrow, carry, {key: one.numpy().copy() for key, one in reports.items()})  # not views of rows

@@ -67,6 +67,11 @@ class SequenceHead(ABC):
         return self.advance(features, None)[0]
 
 
+def advance(head: Any, features: "torch.Tensor", carry: Any) -> tuple["torch.Tensor", Any]:
+    """Score the next T states of an episode by any head, see `SequenceHead`; one of single states carries None."""
+    return head.advance(features, carry) if isinstance(head, SequenceHead) else (head(features), None)
+
+
 class CombineViews(ByValue):
     """How the rewards of a state's views make one: "min" (all views must agree), "mean", or a function or its name.
 
@@ -121,13 +126,20 @@ class ViewsHead:
         self.head, self._combine, self.fingerprint = head, combine, fingerprint
 
     def __call__(self, features: "torch.Tensor") -> "torch.Tensor":
-        """Score states by features, float32 (B, V, D): float32 (B,)."""
+        """Score states, or an episode from its beginning, by features, float32 (B, V, D): float32 (B,)."""
+        return self.advance(features, None)[0]
+
+    def advance(self, features: "torch.Tensor", carry: Any) -> tuple["torch.Tensor", Any]:
+        """See `SequenceHead`; with `combine` each view has its own carry."""
         if self._combine is None:
-            return self.head(features)
+            return advance(self.head, features, carry)
         import torch
 
-        of_views = self.head(features.flatten(0, 1)[:, None]).reshape(features.shape[:2])
-        return torch.from_numpy(self._combine(of_views.cpu().numpy()))
+        views = features.split(1, dim=1)
+        carries = [None] * len(views) if carry is None else carry
+        scored = [advance(self.head, view, last) for view, last in zip(views, carries, strict=True)]
+        combined = self._combine(torch.stack([rewards for rewards, _ in scored], dim=1).cpu().numpy())
+        return torch.from_numpy(combined), [after for _, after in scored]
 
     def of_features(self, features: Features) -> Rewards | None:
         """Return the rewards of features that are rewards of views, without torch; None if a head makes them."""
@@ -136,7 +148,7 @@ class ViewsHead:
         return self._combine(features[..., 0]) if self._combine is not None else only_feature(features)
 
 
-class ViewsSequenceHead(SequenceHead, ViewsHead):
+class ViewsSequenceHead(ViewsHead, SequenceHead):
     """A `ViewsHead` of a head of sequences."""
 
     @property
@@ -148,18 +160,7 @@ class ViewsSequenceHead(SequenceHead, ViewsHead):
         """See `SequenceHead`; with `combine` for each view."""
         if self._combine is None:
             return self.head.begin(first)
-        return [self.head.begin(first[:, v : v + 1]) for v in range(first.shape[1])]
-
-    def advance(self, features: "torch.Tensor", carry: Any) -> tuple["torch.Tensor", Any]:
-        """Score the next states of an episode; with `combine` each view has its own carry."""
-        if self._combine is None:
-            return self.head.advance(features, carry)
-        import torch
-
-        carries = [None] * features.shape[1] if carry is None else carry
-        views = [self.head.advance(features[:, v : v + 1], last) for v, last in enumerate(carries)]
-        combined = self._combine(torch.stack([rewards for rewards, _ in views], dim=1).cpu().numpy())
-        return torch.from_numpy(combined), [after for _, after in views]
+        return [self.head.begin(view) for view in first.split(1, dim=1)]
 
 
 def make_head(
