@@ -9,8 +9,7 @@ import torch.nn.functional as F
 
 from vlmrm_gym._util.validation import check_fraction, check_not_negative
 from vlmrm_gym.rewards.clip import check_count, checked
-from vlmrm_gym.rewards.distance import BINS, DistanceNetwork
-from vlmrm_gym.rewards.frame_cnn import SIZE
+from vlmrm_gym.rewards.distance import BINS, SIZE, DistanceNetwork
 
 _GROUPS, _CLUSTERS, _NEAR = 8, 2, 4
 """Of a gradient step: videos, places in each, and frames around each place."""

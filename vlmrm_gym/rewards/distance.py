@@ -1,4 +1,4 @@
-"""How far apart in time two frames are: the network that is learned from videos, and the head that pays by it."""
+"""How far apart in time two frames are: the networks that are learned from videos, and the heads that pay by them."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,7 +8,6 @@ from typing import Any, Self, TypeVar
 import torch
 
 from vlmrm_gym.rewards.clip import EncoderFields
-from vlmrm_gym.rewards.frame_cnn import FEATURES, FrameCNN
 from vlmrm_gym.rewards.heads import SequenceHead
 from vlmrm_gym.rewards.saved import head_file
 from vlmrm_gym.rewards.saved_head import SavedHead
@@ -18,7 +17,46 @@ BINS = 20
 """Number of values between -1 and 1 that the network chooses from."""
 SHOWN = 1_000
 """Frames of the videos that a network keeps, at most."""
+SIZE = 64
+"""Height and width of a `FrameCNN`'s input, in pixels."""
+WIDTHS = (32, 32, 64, 64)
+"""Channels of its layers. Each halves height and width."""
+FEATURES = 64
+"""Width of its features, D."""
+MEAN, STD = 0.5, 0.25
+"""Of pixels from 0 to 1, in all channels."""
+PREPROCESSING = {"size": SIZE, "mean": (MEAN,) * 3, "std": (STD,) * 3, "interpolation": "bilinear"}
+"""In open_clip's terms."""
 Fields = TypeVar("Fields", bound=EncoderFields)
+
+
+class FrameCNN(torch.nn.Module):
+    """A small image tower for worlds that no vision-language model at hand knows: 4 convolutions and a linear layer.
+
+    It keeps where things are, as control needs; 150,000 parameters.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[torch.nn.Module] = []
+        for inputs, outputs in zip((3, *WIDTHS), WIDTHS, strict=False):
+            layers += [torch.nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), torch.nn.ReLU()]
+        side = SIZE // 2 ** len(WIDTHS)
+        self.layers = torch.nn.Sequential(*layers, torch.nn.Flatten())
+        self.project = torch.nn.Linear(WIDTHS[-1] * side * side, FEATURES)
+
+    @property
+    def visual(self) -> "FrameCNN":
+        """The image tower, as models with a text tower call it."""
+        return self
+
+    def encode_image(self, images: torch.Tensor) -> torch.Tensor:
+        """Features of preprocessed images: (B, 3, 64, 64) to (B, D)."""
+        return self.project(self.layers(images))
+
+    def encode_pixels(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Features of pictures of its size, from 0 to 255: (B, 3, 64, 64) to (B, D)."""
+        return self.encode_image((pixels.float() / 255 - MEAN) / STD)
 
 
 class DistanceNetwork(SavedHead):

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from gymnasium.error import DependencyNotInstalled
 
-from vlmrm_gym.rewards import frame_cnn, sources, tiny
+from vlmrm_gym.rewards import sources, tiny
 from vlmrm_gym.rewards.clip import Precision, ResizeMode
 from vlmrm_gym.rewards.devices import resolve_device
-from vlmrm_gym.rewards.distance import DistanceNetwork
+from vlmrm_gym.rewards.distance import FEATURES, PREPROCESSING, DistanceNetwork
 
 MIN_RENDER_SIZE = 192
 """Below this many pixels, renders lose thin objects, such as a humanoid's arms."""
@@ -138,7 +138,7 @@ class VisionLanguageModel:
     @cached_property
     def feature_size(self) -> int:
         """Width of the vectors, D."""
-        return frame_cnn.FEATURES if self.tokenizer is None else self.encode_text(["a frame"]).shape[1]
+        return FEATURES if self.tokenizer is None else self.encode_text(["a frame"]).shape[1]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -224,7 +224,7 @@ def _load_cnn(source: sources.ModelSource, precision: Precision) -> tuple[Any, N
     file = DistanceNetwork.load(str(source.local))
     if file.cnn is None:
         raise ValueError(f"`model`: {source.local} has no image tower. Its features are of model={file.model!r}.")
-    return file.cnn.to(_DTYPES[precision]), None, frame_cnn.PREPROCESSING, file.fingerprint.partition(",")[0]
+    return file.cnn.to(_DTYPES[precision]), None, PREPROCESSING, file.fingerprint.partition(",")[0]
 
 
 def _load_open_clip(source: sources.ModelSource, precision: Precision) -> tuple[Any, Any, Mapping[str, Any]]:

@@ -15,9 +15,8 @@ from typing import Any, TypeGuard, cast
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards.clip import CLIP, CLIPFields, Prompt
 from vlmrm_gym.rewards.combination import Combination, find_rewards
-from vlmrm_gym.rewards.demonstrations import Demonstrations
 from vlmrm_gym.rewards.endpoint.spec import Endpoint
-from vlmrm_gym.rewards.learned import Preference
+from vlmrm_gym.rewards.learned import Demonstrations, Preference
 from vlmrm_gym.rewards.lerobot import LeRobot
 from vlmrm_gym.rewards.own import ImportedReward, OwnReward, check_kwargs, find_callable
 from vlmrm_gym.rewards.program.spec import Program

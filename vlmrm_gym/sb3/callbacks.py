@@ -19,8 +19,8 @@ from vlmrm_gym.learning.learner import PreferenceLearner, Round
 from vlmrm_gym.learning.pictures import write_round
 from vlmrm_gym.learning.refining import RefinedPlaceHead
 from vlmrm_gym.rewards.current_head import CurrentHead
-from vlmrm_gym.rewards.demonstrations import Demonstrations
 from vlmrm_gym.rewards.distance import DistanceNetwork
+from vlmrm_gym.rewards.learned import Demonstrations
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
 
 

@@ -28,8 +28,8 @@ from vlmrm_gym.data.frames import batch
 from vlmrm_gym.data.recordings import Frames, Recording, of_array
 from vlmrm_gym.data.rollouts import constant_actions, play, random_actions
 from vlmrm_gym.rewards.clip import EncoderFields
-from vlmrm_gym.rewards.demonstrations import Demonstrations
 from vlmrm_gym.rewards.hub import FILE
+from vlmrm_gym.rewards.learned import Demonstrations
 from vlmrm_gym.rewards.saved import HEAD
 from vlmrm_gym.rewards.specification import check_names, save_reward
 from vlmrm_gym.scoring.options import CameraOption, DeviceOption
@@ -191,7 +191,7 @@ def _learn(
     from vlmrm_gym.learning.demonstrations import encode, fit_network, split
     from vlmrm_gym.learning.demonstrations_report import draw_curves, measure
     from vlmrm_gym.rewards.devices import resolve_device
-    from vlmrm_gym.rewards.distance import DistanceNetwork
+    from vlmrm_gym.rewards.distance import FEATURES, DistanceNetwork
     from vlmrm_gym.rewards.encoder import FrameEncoder
 
     tower = None
@@ -255,7 +255,7 @@ def _read(recordings: Sequence[Recording], tower: Any, update: Any, *, may_be_st
     import torch
 
     from vlmrm_gym.learning.demonstrations import Footage
-    from vlmrm_gym.rewards.frame_cnn import PREPROCESSING
+    from vlmrm_gym.rewards.distance import PREPROCESSING
     from vlmrm_gym.rewards.models import make_preprocessing
 
     fit = make_preprocessing(PREPROCESSING).fit
