@@ -1,6 +1,7 @@
 """Rewards and agents on Hugging Face's hub: folders, with a card that says what was measured. None is executed."""
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -19,12 +20,13 @@ FILE = "reward.json"
 """The mapping form of a reward, in the folder that it was saved to."""
 CONFIG = "config.yaml"
 """The settings of a run, in its folder."""
-_SUFFIXES = (".safetensors", ".png")
 POLICY = "best.zip"
-_RUN = (CONFIG, POLICY, "versions.json", "evaluation.json", "evaluation.mp4")
-"""What is kept of a run, beside the reward that it has learned."""
-_KEPT = ("heads", "pictures")
-"""Folders of a run, with what its settings name."""
+_OF_REWARD = r"reward\.json|[^/]*\.safetensors|[^/]*\.png"
+_OF_RUN = r"config\.yaml|best\.zip|versions\.json|evaluation\.json|evaluation\.mp4"
+_PARTS = {FILE: _OF_REWARD, CONFIG: rf"{_OF_RUN}|((heads|pictures)/)?({_OF_REWARD})"}
+"""The files of a reward; and of an agent, with the reward that it has learned, and what its settings name in folders.
+
+All other files stay where they are."""
 MAX_BYTES = 2**29
 """Of all files of a reward, or of an agent."""
 
@@ -59,7 +61,7 @@ def download(name: str, main: str = FILE) -> Path:
     with _asking(name):
         info = HfApi().model_info(repo, revision=revision or None, files_metadata=True)
         files = {one.rfilename: one.size or 0 for one in info.siblings or ()}
-        taken = [file for file in files if _is_part(file, main)]
+        taken = [file for file in files if re.fullmatch(_PARTS[main], file)]
         if main not in files:
             has = short_repr(sorted(files)[:5])
             raise InputError(f"{name} must have a {main}, which `vlmrm-gym push` writes. It has {has}.")
@@ -84,15 +86,6 @@ def download_agent(name: str) -> Path:
     return folder
 
 
-def _is_part(file: str, main: str) -> bool:
-    """Tell whether a file is part of a reward, or of an agent: all else stays where it is."""
-    folder, _, name = file.rpartition("/")
-    is_own = name == FILE or name.endswith(_SUFFIXES)
-    return (not folder and (is_own or (main == CONFIG and name in _RUN))) or (
-        main == CONFIG and is_own and folder in _KEPT
-    )
-
-
 def upload(
     folder: Path,
     repo: str,
@@ -109,8 +102,8 @@ def upload(
 
     main = FILE if policy is None else CONFIG
     values, api, name = read_json(folder / FILE) if policy is None else {}, HfApi(), f"{PREFIX}{repo}"
-    every = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    files = {file: path for file, path in every.items() if _is_part(file, main)}
+    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = {file: path for file, path in found.items() if re.fullmatch(_PARTS[main], file)}
     files |= {} if policy is None else {POLICY: policy}
     with _asking(name), tempfile.TemporaryDirectory() as temporary:
         files["README.md"] = Path(temporary) / "README.md"

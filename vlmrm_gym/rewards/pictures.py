@@ -4,13 +4,11 @@ Imports Pillow where a picture is read.
 """
 
 import base64
-import binascii
 import hashlib
 import io
 import os
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,34 +86,24 @@ def _as_picture(name: str, given: Any) -> Picture:
         from PIL import Image
 
         return _encode(name, Image.fromarray(np.ascontiguousarray(given)), f"an array {given.shape}")
-    if isinstance(given, str) and given.startswith("data:"):
-        return _read(name, io.BytesIO(_decode_text(name, given)), "the data URI")
     if not isinstance(given, str | os.PathLike):
         raise TypeError(_rule(name, given))
-    try:
-        path = Path(given).expanduser()
-        is_file = path.is_file()
-    except OSError:  # the name is too long
-        path, is_file = Path(given), False
-    if not is_file:
-        received = f"Received {short_repr(str(given))}, which is none"
-        raise FileNotFoundError(f"`{name}` must be files of pictures. {received}.")
-    return _read(name, path, repr(str(given)))
-
-
-def _decode_text(name: str, text: str) -> bytes:
-    try:
-        return base64.b64decode(text.partition(";base64,")[2], validate=True)
-    except (binascii.Error, ValueError):
-        raise ValueError(
-            f'`{name}` must be "data:image/png;base64,..." as text. Received {short_repr(text)}.'
-        ) from None
+    text = os.fspath(given)
+    if text.startswith("data:"):
+        try:
+            content = base64.b64decode(text.partition(";base64,")[2], validate=True)
+        except ValueError:
+            rule = f'`{name}` must be "data:image/png;base64,..." as text'
+            raise ValueError(f"{rule}. Received {short_repr(text)}.") from None
+        return _read(name, io.BytesIO(content), "the data URI")
+    if not os.path.isfile(path := os.path.expanduser(text)):
+        raise FileNotFoundError(f"`{name}` must be files of pictures. Received {short_repr(text)}, which is none.")
+    return _read(name, path, repr(text))
 
 
 def _read(name: str, source: Any, received: str) -> Picture:
     from PIL import Image, ImageOps
 
-    Image.init()  # all formats
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # there is a lower limit below
@@ -126,8 +114,6 @@ def _read(name: str, source: Any, received: str) -> Picture:
                     rule = f"`{name}` must be still pictures. Received {received}, an animation of {frames} frames"
                     raise _Refused(f"{rule}. Save one of them.")
                 return _encode(name, ImageOps.exif_transpose(image), received)
-    except Image.DecompressionBombError:
-        raise ValueError(_too_large(name, received)) from None
     except _Refused:
         raise
     except Exception as error:  # Pillow raises many of damaged files
@@ -137,12 +123,8 @@ def _read(name: str, source: Any, received: str) -> Picture:
 
 def _check_size(name: str, size: tuple[int, int], received: str) -> None:
     if size[0] * size[1] > MAX_PIXELS:
-        raise _Refused(_too_large(name, f"{received}, {size[0]} x {size[1]}"))
-
-
-def _too_large(name: str, received: str) -> str:
-    limit = f"{MAX_PIXELS // 1_000_000} megapixels"
-    return f"`{name}` must be pictures of at most {limit}. Received {received}. Make it smaller."
+        rule = f"`{name}` must be pictures of at most {MAX_PIXELS // 1_000_000} megapixels"
+        raise _Refused(f"{rule}. Received {received}, {size[0]} x {size[1]}. Make it smaller.")
 
 
 def _encode(name: str, image: Any, received: str) -> Picture:
@@ -155,17 +137,11 @@ def _encode(name: str, image: Any, received: str) -> Picture:
     if image.mode in ("I", "F"):
         raise _Refused(f"`{name}` must be pictures of 8 or 16 bits a channel. Received {received}, of 32 bits.")
     if image.mode in ("LA", "PA", "RGBA", "RGBa", "La") or "transparency" in image.info:
-        shown = _shrink(image.convert("RGBA"))
-        image = Image.alpha_composite(Image.new("RGBA", shown.size, "white"), shown)
-    image = _shrink(image.convert("RGB"))
+        image = image.convert("RGBA")
+        image.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    image = image.convert("RGB")
+    image.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
     file = io.BytesIO()
     Image.fromarray(np.asarray(image)).save(file, "PNG")  # a new image: without what the file says of itself
     return Picture(_PREFIX + base64.b64encode(file.getvalue()).decode())
-
-
-def _shrink(image: Any) -> Any:
-    if max(image.size) > MAX_SIDE:
-        from PIL import Image
-
-        image.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
-    return image

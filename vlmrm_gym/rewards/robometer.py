@@ -6,7 +6,6 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +68,7 @@ class RobometerReward(RewardModel):
         self._spec, self.batch_size, self.clip_length = spec, spec.batch_size, spec.frames
         self.render_size = fixed_size(spec.size)
         self._connection = Connection(f"{spec.base_url.rstrip('/')}/evaluate_batch_npy", spec.timeout)
+        self._server = f"The server at {spec.base_url}"
 
     def encode(self, frames: NDArray[np.uint8]) -> Features:
         """Ask about clips, uint8 (B, F, H, W, 3): progress, float32 (B, 1). An `InputError` if there is no answer."""
@@ -83,7 +83,7 @@ class RobometerReward(RewardModel):
         if len(newest) != len(clips) or not all(map(is_finite, newest)):
             received = short_repr(truncate(answer.decode(errors="replace"), 200))
             rule = f"must answer with outputs_progress.progress_pred, numbers for each of {len(clips)} clips"
-            raise InputError(f"The server at {_name(self._spec)} {rule}. Received {received}.")
+            raise InputError(f"{self._server} {rule}. Received {received}.")
         return np.array(newest, dtype=np.float32)[:, None]
 
     def _post(self, kind: str, body: bytes) -> bytes:
@@ -96,24 +96,18 @@ class RobometerReward(RewardModel):
                 response = self._connection.post({"Content-Type": kind}, body)
                 if response.status == 200:
                     return response.body
-                problem = f"answered {response.status}: {truncate(response.body.decode(errors='replace'), 200)}"
+                problem = f"answered {response.status}: {truncate(response.body.decode(errors='replace'))}"
                 again = response.status >= 500 or response.status == 429
             except RequestFailed as failure:
                 problem, again = str(failure), failure.again
             failures += 1
             if not again or failures > self._spec.retries:
-                attempts = f"after {failures} attempts: {problem}"
-                raise InputError(f"The server at {_name(self._spec)} could not be asked {attempts}.")
+                raise InputError(f"{self._server} could not be asked after {failures} attempts: {problem}.")
             time.sleep(min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE))
 
     def close(self) -> None:
         """End the connections."""
         self._connection.close()
-
-
-def _name(spec: Robometer) -> str:
-    address = urlsplit(spec.base_url)
-    return f"{address.scheme}://{address.netloc}"
 
 
 def pack(clips: NDArray[np.uint8], task: str) -> tuple[str, bytes]:
