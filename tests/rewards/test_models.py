@@ -191,6 +191,7 @@ def test_names_that_people_know(capsys):
 NOT_LOADED = [
     ("ViT-B-33/laion2b_s34b_b79k", ValueError, r"`model` must be .*Received 'ViT-B-33.*architectures: ViT-B-32"),
     ("ViT-B-32/laion2b_s34b", ValueError, "Nearest tags: .*laion2b_s34b_b79k"),
+    ("cnn:~nobody-has-this-name/head.safetensors", FileNotFoundError, "`model`: the file .* does not exist"),
     ("ViT-B-32/weights/missing.pt", FileNotFoundError, "checkpoint file 'weights/missing.pt' does not exist"),
     (f"ViT-B-32/{tiny.FOLDER}", FileNotFoundError, r"does not exist.*local-dir:that/folder"),
     ("local-dir:/etc", FileNotFoundError, "with an open_clip_config.json and weights. Received 'local-dir:/etc'"),

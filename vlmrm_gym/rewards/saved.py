@@ -87,7 +87,7 @@ def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 def beside(folder: Path, picture: str) -> str:
     """The path of a file that is relative to a folder; a data URI as it is."""
-    return picture if picture.startswith("data:") else str(folder / Path(picture).expanduser())
+    return picture if picture.startswith("data:") else str(folder / os.path.expanduser(picture))
 
 
 MAX_HEAD = 2**28
@@ -98,7 +98,7 @@ HEAD = "head.safetensors"
 
 def head_file(path: str | Path) -> Path:
     """The file of a head: `HEAD` in a folder, or the file itself."""
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     return path / HEAD if os.path.isdir(path) else path  # unlike `Path.is_dir`, False for a name that is too long
 
 

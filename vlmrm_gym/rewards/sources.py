@@ -1,6 +1,7 @@
 """Model names: parsing them into architecture and weights, and error messages for models that do not load."""
 
 import difflib
+import os
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,12 +76,12 @@ def parse_model_name(name: str) -> ModelSource:
     if name.startswith("hf-hub:"):
         return ModelSource(name, name)
     if name.startswith(CNN):
-        file = Path(name.removeprefix(CNN)).expanduser().absolute()
+        file = _local(name.removeprefix(CNN))
         if not file.is_file():
             raise FileNotFoundError(f"`model`: the file {str(file)!r} does not exist. Received {name!r}.")
         return ModelSource(f"{CNN}{file}", CNN, local=file, version=_version(file))
     if name.startswith("local-dir:"):
-        folder = Path(name.removeprefix("local-dir:")).expanduser().absolute()
+        folder = _local(name.removeprefix("local-dir:"))
         if not (folder / "open_clip_config.json").is_file():
             raise FileNotFoundError(
                 f"`model`: a local-dir must be a folder with an open_clip_config.json and weights. Received {name!r}."
@@ -104,7 +105,7 @@ def parse_model_name(name: str) -> ModelSource:
     if cfg := open_clip.get_pretrained_cfg(architecture, pretrained):
         # open_clip only warns if the architecture's activation is not the one that the weights were trained with.
         return ModelSource(name, architecture, pretrained, quick_gelu=bool(cfg.get("quick_gelu")))
-    file = Path(pretrained).expanduser().absolute()
+    file = _local(pretrained)
     if pretrained and file.is_file():
         preprocessing = _preprocessing_of(architecture, pretrained, tags)
         return ModelSource(
@@ -204,6 +205,10 @@ def _answers(address: str) -> bool:
     asking.start()
     asking.join(CONNECTION_SECONDS)
     return bool(answers)
+
+
+def _local(path: str) -> Path:
+    return Path(os.path.expanduser(path)).absolute()  # of an unknown user, `Path.expanduser` raises a RuntimeError
 
 
 def _version(*files: Path) -> tuple[float, int]:

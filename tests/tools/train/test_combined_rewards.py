@@ -161,6 +161,8 @@ def test_paths_of_pictures_know_the_home_folder_and_own_fields_are_not_paths(tmp
     file = tmp_path / "c.yaml"
     file.write_text("reward: {goal_images: [~/a.png]}")
     assert read_config_file(file).config.reward.goal_images == [str(tmp_path / "a.png")]
+    file.write_text("reward: {goal_images: [~nobody-has-this-name/a.png]}")
+    assert read_config_file(file).config.reward.goal_images == [str(tmp_path / "~nobody-has-this-name/a.png")]
     file.write_text("reward: {name: 'own:Kind', kwargs: {goal_images: kitchen}}")
     assert read_config_file(file).config.reward.kwargs == {"goal_images": "kitchen"}
 
