@@ -54,6 +54,17 @@ def test_every_form_of_a_kind_of_ones_own_scores():
         env.close()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Corners(Constant):
+    corners: list[tuple[float, float]]
+
+
+def test_a_list_of_pairs_is_a_field_like_any_other():
+    """Only pairs with rewards in them are terms."""
+    assert to_mapping(Corners(corners=[(0.0, 0.5)])) == {"kind": f"{__name__}:Corners", "corners": [(0.0, 0.5)]}
+    assert from_mapping(to_mapping(Corners(corners=[(0.0, 0.5)]))) == Corners(corners=[(0.0, 0.5)])
+
+
 def test_a_class_that_no_process_can_import_is_sent_to_workers_by_value():
     @dataclass(frozen=True)
     class Local(Level):

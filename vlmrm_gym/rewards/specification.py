@@ -143,7 +143,7 @@ def _as_values(value: Any) -> Any:
     """The value of a field as a mapping has it: rewards, and those of terms, are mappings too."""
     if isinstance(value, RewardSpec):
         return to_mapping(value)
-    if isinstance(value, list) and any(isinstance(one, tuple) for one in value):
+    if isinstance(value, list) and any(isinstance(one, tuple) and isinstance(one[-1], RewardSpec) for one in value):
         terms = [(weight, to_mapping(reward)) for weight, reward in value]
         # Beside the fields of the reward, unless one of these is called "weight" as well.
         return [{"weight": weight, **({"reward": one} if "weight" in one else one)} for weight, one in terms]
