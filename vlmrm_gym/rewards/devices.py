@@ -17,26 +17,20 @@ from vlmrm_gym._util.validation import short_repr
 
 def resolve_device(device: str, parameter: str = "device") -> torch.device:
     """The device that a parameter names. Raise a ValueError if this machine has none such."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    available = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    if torch.backends.mps.is_available():
-        available.append("mps")
-    try:
-        target = torch.device(device)
-        if target.type != "cuda":
-            target = torch.device(target.type)
-        elif target.index is None and torch.cuda.is_available():
-            # The current device of a process that scores in workers only: asking CUDA would take hundreds of MB of it.
-            target = torch.device("cuda", torch.cuda.current_device() if torch.cuda.is_initialized() else 0)
-    except (RuntimeError, TypeError):
-        target = None
-    if target is None or str(target) not in available:
+    has_mps = torch.backends.mps.is_available()
+    available = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count())), *(["mps"] if has_mps else [])]
+    name = str(device)
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
+    if name == "cuda" and torch.cuda.is_available():
+        # The current device of a process that scores in workers only: asking CUDA would take hundreds of MB of it.
+        name = f"cuda:{torch.cuda.current_device() if torch.cuda.is_initialized() else 0}"
+    if name not in available:
         raise ValueError(
             f'`{parameter}` must be "auto" or a device of this machine ({", ".join(available)}). '
             f"Received {short_repr(device)}."
         )
-    return target
+    return torch.device(name)
 
 
 def load_triton_beside_mesa() -> None:

@@ -62,8 +62,7 @@ class RewardSpec:
     def __add__(self, other: Any) -> Any:
         return _add(self, other, 1.0)
 
-    def __radd__(self, other: Any) -> Any:
-        return _add(self, other, 1.0)
+    __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
         return _add(self, other, -1.0)

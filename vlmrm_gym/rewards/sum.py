@@ -67,14 +67,15 @@ class Sum(Combination):
             if isinstance(reward, Sum):
                 terms += [(float(weight * inner), one) for inner, one in reward.terms]
                 constant += weight * reward.constant
-                for number_in, (product, _) in enumerate(terms):
-                    _check_number(f"terms[{number_in}]: weight", product)
-                _check_number("constant", constant)
+            elif isinstance(reward, TaskReward):
+                terms.append((float(weight), reward))
             else:
-                own = isinstance(reward, TaskReward)
-                terms.append((float(weight), reward if own else as_part(f"terms[{number}]", reward)))
+                terms.append((float(weight), as_part(f"terms[{number}]", reward)))
         if not terms:
             raise ValueError("`terms` must have at least one reward. Received none.")
+        for number, (weight, _) in enumerate(terms):
+            _check_number(f"terms[{number}]: weight", weight)
+        _check_number("constant", constant)
         object.__setattr__(self, "terms", terms)
         object.__setattr__(self, "constant", constant)
 
