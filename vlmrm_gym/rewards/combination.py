@@ -26,7 +26,7 @@ NodeScored = tuple["torch.Tensor", Any]
 
 
 class Scores(ABC):
-    """A node of an expression: makes a score of each state, float32 (T,), of the scores of the expression's rewards."""
+    """How a combination makes a score of each state, float32 (T,), of the scores of its parts."""
 
     looks_back: bool = False
     """Whether a score depends on the states before: then states come in order, with a carry."""
@@ -35,7 +35,7 @@ class Scores(ABC):
 
     def begin(self, scores: PartScored) -> NodeScored:
         """Begin an episode in a state with these scores, float32 (1,) each. Returns its score, and the carry."""
-        return self.advance(scores, None, {})[0], None
+        return self.advance(scores, None, {})
 
     @abstractmethod
     def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
@@ -45,21 +45,10 @@ class Scores(ABC):
         """
 
 
-@dataclass(frozen=True)
-class PartScores(Scores):
-    """The scores of one of the rewards."""
-
-    number: int
-
-    def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
-        """See `Scores`."""
-        return scores[self.number], None
-
-
 class Combination(RewardSpec):
     """Base class of rewards that are made of other rewards, `parts`; each is a frozen dataclass.
 
-    `combine` makes the node of their nodes. States are drawn once for all rewards that see them at one size, and
+    `combine` says how their scores make one. States are drawn once for all rewards that see them at one size, and
     encoded once for all that share an encoder (`RewardModel.encoder_key`).
     """
 
@@ -73,8 +62,8 @@ class Combination(RewardSpec):
         """Return this with other rewards in the places of its own."""
 
     @abstractmethod
-    def combine(self, parts: Sequence[Scores], names: Sequence[str]) -> Scores:
-        """Make the node that combines those of the parts, which have these names."""
+    def combine(self, names: Sequence[str]) -> Scores:
+        """Say how the scores of the parts, which have these names, make one."""
 
     def _each(self, change: Callable[[RewardSpec], RewardSpec]) -> Self:
         return self.with_parts([change(part) for part in self.parts])

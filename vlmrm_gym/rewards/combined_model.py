@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
-from vlmrm_gym.rewards.combination import Combination, PartScores, Scores, find_rewards, name_of, unique_names
+from vlmrm_gym.rewards.combination import Combination, Scores, find_rewards, name_of, unique_names
 from vlmrm_gym.rewards.heads import CombineViews, Reports, SequenceHead, advance, make_head
 from vlmrm_gym.rewards.model import Features, RewardModel, only_feature
 from vlmrm_gym.rewards.own import as_model
@@ -57,7 +57,9 @@ class CombinedModel(RewardModel):
                 keys.append(key)
                 self.encoders.append(model)
             members.append(Member.of(model, name, keys.index(key)))
-        self.expression = Expression(_make_node(spec, rewards), members)
+        nodes: list[Node] = []
+        _add_nodes(spec, rewards, nodes)
+        self.expression = Expression(members, nodes)
         """From features to rewards, not bound to a number of views."""
         self.batch_size = min(model.batch_size for model in self.encoders)
         self.microbatch_size = min(model.microbatch_size or model.batch_size for model in self.encoders)
@@ -108,33 +110,40 @@ def _are_equal(first: RewardSpec, second: RewardSpec) -> bool:
         return False
 
 
-def _make_node(spec: RewardSpec, rewards: Sequence[RewardSpec]) -> Scores:
+class Node(NamedTuple):
+    """A combination in an expression."""
+
+    scores: Scores
+    parts: Sequence[int]
+    """Numbers of scores: first come those of all members, then those of all nodes."""
+
+
+def _add_nodes(spec: RewardSpec, rewards: Sequence[RewardSpec], nodes: list[Node]) -> int:
+    """Add the nodes of a reward, those of its parts first. Returns the number of its scores."""
     if not isinstance(spec, Combination):
-        return PartScores(_find(rewards, spec) or 0)
-    names = unique_names([name_of(part) for part in spec.parts])
-    return spec.combine([_make_node(part, rewards) for part in spec.parts], names)
+        return _find(rewards, spec) or 0
+    parts = [_add_nodes(part, rewards, nodes) for part in spec.parts]
+    nodes.append(Node(spec.combine(unique_names([name_of(part) for part in spec.parts])), parts))
+    return len(rewards) + len(nodes) - 1
 
 
 @dataclass(frozen=True)
 class Expression:
-    """Rewards by a tree of nodes over the heads of models; `bind` makes the head."""
+    """Rewards by the heads of models, and by nodes, of which the last one makes the rewards; `bind` makes the head."""
 
-    root: Scores
     members: Sequence[Member]
-
-    @classmethod
-    def of(cls, model: RewardModel) -> "Expression":
-        """Make the expression of one reward alone."""
-        return cls(PartScores(0), [Member.of(model)])
+    nodes: Sequence[Node] = ()
+    """None for one reward alone."""
 
     def on_cpu(self, head_on_cpu: Any) -> "Expression":
         """Make the same with heads on the CPU."""
-        return Expression(self.root, [replace(one, head=head_on_cpu(one.head)) for one in self.members])
+        return replace(self, members=[replace(one, head=head_on_cpu(one.head)) for one in self.members])
 
     @property
     def looks_back(self) -> bool:
         """Whether the reward of a state depends on the states before it."""
-        return self.root.looks_back or any(isinstance(one.head, SequenceHead) for one in self.members)
+        heads = [one.head for one in self.members]
+        return any(isinstance(one, SequenceHead) for one in heads) or any(one.scores.looks_back for one in self.nodes)
 
     def bind(self, shapes: Sequence[tuple[int, int | None]], combine: CombineViews | None) -> Any:
         """Make the head of states, None if there is none yet.
@@ -154,16 +163,18 @@ class Expression:
             )
             for one in self.members
         ]
-        if isinstance(self.root, PartScores):
-            return members[self.root.number].head
-        return (CombinedSequenceHead if self.looks_back else CombinedHead)(self.root, members, shapes)
+        if not self.nodes:
+            return members[0].head
+        return (CombinedSequenceHead if self.looks_back else CombinedHead)(members, self.nodes, shapes)
 
 
 class CombinedHead:
     """The head of an expression, for states with views. One that is also a `SequenceHead` needs the carry."""
 
-    def __init__(self, root: Scores, members: Sequence[Member], shapes: Sequence[tuple[int, int | None]]) -> None:
-        self._root, self._members, self._shapes = root, members, shapes
+    def __init__(
+        self, members: Sequence[Member], nodes: Sequence[Node], shapes: Sequence[tuple[int, int | None]]
+    ) -> None:
+        self._members, self._nodes, self._shapes = members, nodes, shapes
         self._learned = next((number for number, one in enumerate(members) if one.head is None), None)
         """The number of the member whose head is yet to be learned."""
         self.learns = self._learned is not None
@@ -177,7 +188,7 @@ class CombinedHead:
         members = list(self._members)
         members[self._learned] = replace(members[self._learned], head=make_head(head, None, "", multi_view=True))
         kind = CombinedSequenceHead if isinstance(head, SequenceHead) else type(self)
-        return kind(self._root, members, self._shapes)
+        return kind(members, self._nodes, self._shapes)
 
     def learned_features(self, features: Features) -> Features:
         """Of the features of states, float32 (..., V, D), those of the part that is learned."""
@@ -199,12 +210,12 @@ class CombinedHead:
 
     def pay(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any, Reports]":
         """Score the next T states of an episode by features (T, V, D): float32 (T,); carry; reports, of tensors."""
-        carries, before = ([None] * len(self._members), None) if carry is None else carry
-        scored = [self._score(one, features, last) for one, last in zip(self._members, carries, strict=True)]
-        scores, after = [scores for scores, _ in scored], [after for _, after in scored]
+        carries = iter([None] * (len(self._members) + len(self._nodes)) if carry is None else carry)
         reports: dict[str, torch.Tensor] = {}
-        rewards, own = self._root.advance(scores, before, reports)
-        return rewards, (after, own), reports
+        scored = [self._score(one, features, next(carries)) for one in self._members]
+        for node in self._nodes:
+            scored.append(node.scores.advance([scored[i][0] for i in node.parts], next(carries), reports))
+        return scored[-1][0], [after for _, after in scored], reports
 
     def _score(self, member: Member, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any]":
         scores, after = advance(member.head, self._select(features, member.encoder), carry)
@@ -217,16 +228,15 @@ class CombinedHead:
         """See `SequenceHead`."""
         import torch
 
-        scores, carries = [], []
+        scored: list[Any] = []
         for one in self._members:
-            own, carry = self._select(first, one.encoder), None
-            if isinstance(one.head, SequenceHead) and one.head.sees_first:
-                score, carry = torch.zeros(1), one.head.begin(own)  # a reward is of what an action led to
+            if isinstance(one.head, SequenceHead) and one.head.sees_first:  # a reward is of what an action led to
+                scored.append((torch.zeros(1), one.head.begin(self._select(first, one.encoder))))
             else:
-                score, _ = self._score(one, first, None)
-            scores.append(score)
-            carries.append(carry)
-        return carries, self._root.begin(scores)[1]
+                scored.append((self._score(one, first, None)[0], None))
+        for node in self._nodes:
+            scored.append(node.scores.begin([scored[i][0] for i in node.parts]))
+        return [carry for _, carry in scored]
 
 
 class CombinedSequenceHead(CombinedHead, SequenceHead):
@@ -235,8 +245,8 @@ class CombinedSequenceHead(CombinedHead, SequenceHead):
     @property
     def sees_first(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """See `SequenceHead`."""
-        heads = (one.head for one in self._members)
-        return self._root.sees_first or any(isinstance(head, SequenceHead) and head.sees_first for head in heads)
+        heads = [one.head for one in self._members if isinstance(one.head, SequenceHead)]
+        return any(one.sees_first for one in (*heads, *(node.scores for node in self._nodes)))
 
     def advance(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any]":
         """See `SequenceHead`."""

@@ -38,31 +38,28 @@ class Progress(OfOne):
         if self.best and self.gamma != 1:
             raise ValueError(f"`gamma` is for best=False. Received {self.gamma!r}. Leave it out.")
 
-    def combine(self, parts: Sequence[Scores], names: Sequence[str]) -> Scores:
+    def combine(self, names: Sequence[str]) -> Scores:
         """See `Combination`."""
-        return ProgressScores(parts[0], self.gamma, self.best)
+        return ProgressScores(self.gamma, self.best)
 
 
+@dataclass(frozen=True)
 class ProgressScores(Scores):
-    """The node of a `Progress`. Its carry is the last score, or the best one, and the carry of its part."""
+    """The scores of a `Progress`. The carry is the last score of its part, or the best one."""
 
+    gamma: float
+    best: bool
     looks_back = sees_first = True
-
-    def __init__(self, part: Scores, gamma: float, best: bool) -> None:
-        self._part, self._gamma, self._best = part, gamma, best
 
     def begin(self, scores: PartScored) -> NodeScored:
         """See `Scores`: nothing is gained yet."""
-        first, carry = self._part.begin(scores)
-        return first * 0, (first, carry)
+        return scores[0] * 0, scores[0]
 
     def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
         """See `Scores`. Where no first state is known, the first one that is scored stands for it."""
         import torch
 
-        last, before = (None, None) if carry is None else carry
-        own, after = self._part.advance(scores, before, reports)
-        every = torch.cat([own[:1] if last is None else last, own])
-        if self._best:
+        every = torch.cat([scores[0][:1] if carry is None else carry, scores[0]])
+        if self.best:
             every = every.cummax(0).values
-        return self._gamma * every[1:] - every[:-1], (every[-1:].clone(), after)
+        return self.gamma * every[1:] - every[:-1], every[-1:].clone()

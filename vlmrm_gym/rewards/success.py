@@ -37,36 +37,33 @@ class Success(OfOne):
         """See `RewardSpec`."""
         return self.terminate or super().terminates
 
-    def combine(self, parts: Sequence[Scores], names: Sequence[str]) -> Scores:
+    def combine(self, names: Sequence[str]) -> Scores:
         """See `Combination`."""
-        return SuccessScores(parts[0], self.threshold, self.hold, self.terminate)
+        return SuccessScores(self.threshold, self.hold, self.terminate)
 
 
+@dataclass(frozen=True)
 class SuccessScores(Scores):
-    """The node of a `Success`. Its carry is the steps in a row so far, and the carry of its part."""
+    """The scores of a `Success`. The carry is the number of steps in a row so far."""
 
+    threshold: float
+    hold: int
+    terminate: bool
     looks_back = True
-
-    def __init__(self, part: Scores, threshold: float, hold: int, terminate: bool) -> None:
-        self._part, self._threshold, self._hold, self._terminate = part, threshold, hold, terminate
-        self.sees_first = part.sees_first
 
     def begin(self, scores: PartScored) -> NodeScored:
         """See `Scores`: steps are counted from the first action on."""
-        first, carry = self._part.begin(scores)
-        return first * 0, (0, carry)
+        return scores[0] * 0, 0
 
     def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
         """See `Scores`. Of several, all must succeed to be reported as success; one ends the episode."""
         import torch
 
-        held, before = (0, None) if carry is None else carry
-        own, after = self._part.advance(scores, before, reports)
-        step = torch.arange(1, len(own) + 1)
+        step = torch.arange(1, len(scores[0]) + 1)
         # The last step below the threshold; before the first of these, the steps that were held at the beginning count.
-        last = torch.where(own < self._threshold, step, -held).cummax(0).values
-        succeeds = step - last >= self._hold
+        last = torch.where(scores[0] < self.threshold, step, -(carry or 0)).cummax(0).values
+        succeeds = step - last >= self.hold
         reports["success"] = reports.get("success", succeeds) & succeeds
-        if self._terminate:
+        if self.terminate:
             reports["terminate"] = reports.get("terminate", succeeds) | succeeds
-        return succeeds.float(), (int(step[-1] - last[-1]), after)
+        return succeeds.float(), int(step[-1] - last[-1])

@@ -95,10 +95,10 @@ class Sum(Combination):
         terms = [(weight, one if isinstance(one, TaskReward) else next(rest)) for weight, one in self.terms]
         return type(self)(terms=terms, constant=self.constant)
 
-    def combine(self, parts: Sequence[Scores], names: Sequence[str]) -> Scores:
+    def combine(self, names: Sequence[str]) -> Scores:
         """See `Combination`."""
         weights = [weight for weight, reward in self.terms if not isinstance(reward, TaskReward)]
-        return SumScores(parts, weights, names, self.constant)
+        return SumScores(weights, names, self.constant)
 
     def build(self, device: str = "auto") -> RewardModel:
         """See `Combination`."""
@@ -123,32 +123,20 @@ def _check_number(name: str, value: Any) -> None:
         raise ValueError(f"`{name}` must be a finite number, of at most 1e30. Received {short_repr(value)}.")
 
 
+@dataclass(frozen=True)
 class SumScores(Scores):
-    """The node of a `Sum`."""
+    """The scores of a `Sum`."""
 
-    def __init__(self, parts: Sequence[Scores], weights: list[float], names: Sequence[str], constant: float) -> None:
-        self._parts, self._weights, self._names, self._constant = parts, weights, names, constant
-        self.looks_back = any(part.looks_back for part in parts)
-        self.sees_first = any(part.sees_first for part in parts)
-
-    def begin(self, scores: PartScored) -> NodeScored:
-        """See `Scores`."""
-        own, carries = zip(*(part.begin(scores) for part in self._parts), strict=True)
-        return self._add(own), carries
+    weights: Sequence[float]
+    names: Sequence[str]
+    constant: float
 
     def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
         """See `Scores`. The terms that are reported are those of the outermost sum."""
-        carries = [None] * len(self._parts) if carry is None else carry
-        own, after = zip(
-            *(part.advance(scores, last, reports) for part, last in zip(self._parts, carries, strict=True)), strict=True
-        )
         for name in [name for name in reports if name.startswith(TERM)]:  # of sums inside of this one
             del reports[name]
-        reports |= {TERM + name: score for name, score in zip(self._names, own, strict=True)}
-        return self._add(own), after
-
-    def _add(self, own: PartScored) -> Any:
-        total = own[0] * self._weights[0] + self._constant
-        for weight, score in zip(self._weights[1:], own[1:], strict=True):
+        reports |= {TERM + name: score for name, score in zip(self.names, scores, strict=True)}
+        total = scores[0] * self.weights[0] + self.constant
+        for weight, score in zip(self.weights[1:], scores[1:], strict=True):
             total = total + weight * score
-        return total
+        return total, None

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
-from vlmrm_gym.rewards.combined_model import CombinedModel, Expression, size_of
+from vlmrm_gym.rewards.combined_model import CombinedModel, Expression, Member, size_of
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.model import ClipShape, Features, RenderSize, RewardModel, checked_size, unchanged_size
 from vlmrm_gym.scoring.encoder_part import EncoderPart, Progress, Seen
@@ -101,7 +101,7 @@ class StateEncoder:
                 f"{model.num_views}. Pass the cameras that it was fitted to."
             )
         self.model = model
-        encoders, expression = [model], Expression.of(model)
+        encoders, expression = [model], Expression([Member.of(model)])
         if isinstance(model, CombinedModel):
             encoders, expression = model.encoders, model.expression
         names = [next(one.name for one in expression.members if one.encoder == i) for i in range(len(encoders))]
