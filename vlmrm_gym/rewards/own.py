@@ -5,6 +5,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -23,17 +24,13 @@ _SETTINGS = [name for name in vars(RewardModel) if not name.startswith("_") and 
 
 
 class CallableModel(RewardModel):
-    """Makes a reward model of a function of frames: its numbers are the features, of width 1, and the rewards.
+    """Makes a reward model of a function of frames, which messages call by its name.
 
-    It checks what the function returns. Messages call it by the name; each call gets the keyword arguments. Of a
-    `RewardModel` that overrides `__call__` it takes all other settings.
+    Of a `RewardModel` that overrides `__call__` it takes all other settings.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], name: str = "reward", kwargs: Mapping[str, Any] | None = None
-    ) -> None:
-        self._function, self._name, self._kwargs = function, name, dict(kwargs or {})
-        self.feature_size = 1
+    def __init__(self, function: Callable[..., Any], name: str = "reward") -> None:
+        self._function, self._name, self.feature_size = function, name, 1
         if isinstance(function, RewardModel):
             self.batch_size, self.microbatch_size = function.batch_size, function.microbatch_size
             self.clip_length, self.clip_stride, self.clip = function.clip_length, function.clip_stride, function.clip
@@ -47,7 +44,7 @@ class CallableModel(RewardModel):
         frames = frames.view()
         frames.flags.writeable = False
         rule = f"`{self._name}` must return a number for each frame"
-        rewards = as_numbers(self._function(frames, **self._kwargs), rule)
+        rewards = as_numbers(self._function(frames), rule)
         if rewards.shape != (len(frames),):
             raise ValueError(f"{rule}, of shape ({len(frames)},). Received shape {rewards.shape}.")
         narrow = as_float32(rewards)
@@ -58,17 +55,16 @@ class CallableModel(RewardModel):
         return narrow[:, None]
 
 
-def as_model(value: Any, name: str = "reward", kwargs: Mapping[str, Any] | None = None) -> RewardModel:
+def as_model(value: Any, name: str = "reward") -> RewardModel:
     """Return a reward model as it is, or make one of a callable, whose name messages have; a TypeError for others."""
+    check_callable(value)
     if isinstance(value, RewardModel):
         check_model(value)
         if type(value).__call__ is RewardModel.__call__:
             return value
         if value.ordered:
             raise ValueError("`reward.ordered` needs `continue_episode`, which an overridden `__call__` passes over.")
-        return CallableModel(value, name, kwargs)
-    check_callable(value)
-    return CallableModel(value, name, kwargs)
+    return CallableModel(value, name)
 
 
 def check_callable(value: object) -> None:
@@ -97,9 +93,6 @@ class ImportedReward(RewardSpec):
     A function is called with frames, uint8 (B, H, W, 3), and `kwargs`; it returns numbers (B,). A class is instantiated
     with `kwargs`, and with `device` if its constructor has that parameter; the instance is called with frames. If the
     instance is a specification, what it builds is called with frames.
-
-    Raises:
-        ValueError: `path` is not of the form "package.module:attribute".
     """
 
     path: str
@@ -183,12 +176,11 @@ class OwnReward(ByValue, RewardSpec):
 
 def _make_model(reward: Any, kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
     """Return the reward model of a function, of a class, which is instantiated, or of a specification."""
-    model: Any = reward
     if isinstance(reward, type):
-        model, kwargs = reward(**_constructor_kwargs(reward, kwargs, device)), {}
-    if isinstance(model, RewardSpec):
-        model = model.build(device)
-    return as_model(model, name, kwargs)
+        model: Any = reward(**_constructor_kwargs(reward, kwargs, device))
+    else:
+        model = partial(reward, **kwargs) if kwargs else reward
+    return as_model(model.build(device) if isinstance(model, RewardSpec) else model, name)
 
 
 def _constructor_kwargs(function: type[Any], kwargs: Mapping[str, Any], device: str) -> dict[str, Any]:
