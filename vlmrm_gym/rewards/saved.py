@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.files import atomic_write, atomic_write_text
-from vlmrm_gym._util.untrusted import MAX_JSON, read_file, read_json, read_text
+from vlmrm_gym._util.untrusted import read_file, read_json
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards.clip import TASK_GOALS
 from vlmrm_gym.rewards.endpoint.settings import SAMPLING
@@ -143,14 +143,4 @@ def write_saved(values: Mapping[str, Any], folder: Path) -> None:
             atomic_write(path, lambda unfinished: unfinished.write_bytes(content))
         return path.name
 
-    atomic_write_text(folder / FILE, json.dumps(map_files(_with_sources(values), keep, FILES), indent=2))
-
-
-def _with_sources(values: Any) -> Any:
-    """The mapping form of a reward in which programs are there themselves, in place of their files."""
-    if isinstance(values, Mapping):
-        own = {name: _with_sources(value) for name, value in values.items()}
-        if own.get("kind") == "program" and own.get("path"):
-            own |= {"source": read_text(own["path"], MAX_JSON), "path": None}
-        return own
-    return [_with_sources(one) for one in values] if isinstance(values, list | tuple) else values
+    atomic_write_text(folder / FILE, json.dumps(map_files(values, keep, FILES), indent=2))

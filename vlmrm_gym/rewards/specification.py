@@ -7,7 +7,7 @@ import difflib
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeGuard, cast
@@ -57,7 +57,14 @@ def load_reward(path: str | Path, *, trust_code: bool = False) -> RewardSpec:
 
 def save_reward(reward: RewardSpec, folder: str | Path) -> None:
     """Write a reward to a folder, with copies of the pictures and heads that it names: see `RewardSpec.save`."""
-    write_saved(to_mapping(reward), Path(folder))
+    write_saved(to_mapping(_with_sources(reward)), Path(folder))
+
+
+def _with_sources(reward: RewardSpec) -> RewardSpec:
+    """Replace the files of programs, also of those in a combination, by their texts."""
+    if isinstance(reward, Program):
+        return replace(reward, path=None, source=reward.files["program.py"])
+    return reward._each(_with_sources)
 
 
 def resolve_reward(
