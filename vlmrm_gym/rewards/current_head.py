@@ -34,12 +34,9 @@ class Paid(NamedTuple):
 class CurrentHead:
     """The head that makes the rewards of environments, and its version. A new head replaces the one before it.
 
-    Environments that share this object follow the same head: `evaluation_envs.head = envs.head`.
-
-    Args:
-        head: The first one, version 1. None, or one with a part that is yet to be learned: there is none yet, and
-            rewards are NaN.
-        fingerprint: Of the features that these environments have.
+    Environments that share this object follow the same head: `evaluation_envs.head = envs.head`. The first one is
+    version 1; before it, rewards are NaN: where the head is None, or has a part that is yet to be learned. The
+    fingerprint is of the features that these environments have.
     """
 
     def __init__(self, head: Any = None, fingerprint: str = "") -> None:

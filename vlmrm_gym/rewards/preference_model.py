@@ -28,15 +28,9 @@ class PreferenceHead(SavedHead):
     as in PEBBLE, end up as the rank of a state among those that were compared, which is flat near a goal that
     exploration seldom reaches.
 
-    Args:
-        shape: Of a state's features, (V, D).
-        ensemble: Number of networks, E.
-        hidden_size: Width of the hidden layers.
-        fingerprint: Of the features; see `RewardModel`.
-        prompt: The goal, as labelers were told.
-        base: Width of the hidden layers of a `DistanceNetwork`, whose view of the progress since the beginning the
-            networks correct; None: there is none.
-        seed: Of the weights.
+    `shape` is that of a state's features, (V, D), `prompt` the goal, as labelers were told, and `base` the width of the
+    hidden layers of a `DistanceNetwork`, whose view of the progress since the beginning the networks correct; None:
+    there is none.
     """
 
     key = "vlmrm_gym.preference_head"
