@@ -9,13 +9,12 @@ from vlmrm_gym.rewards.heads import SequenceHead
 from vlmrm_gym.rewards.learned import Demonstrations, Preference
 from vlmrm_gym.rewards.lerobot import LeRobot
 from vlmrm_gym.rewards.model import RenderSize, RewardModel
+from vlmrm_gym.rewards.over_time import Progress, Success
 from vlmrm_gym.rewards.own import ImportedReward
 from vlmrm_gym.rewards.program.spec import Program
-from vlmrm_gym.rewards.progress import Progress
 from vlmrm_gym.rewards.robometer import Robometer
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import from_mapping, load_reward, to_mapping
-from vlmrm_gym.rewards.success import Success
 from vlmrm_gym.rewards.sum import Sum, TaskReward
 
 if TYPE_CHECKING:

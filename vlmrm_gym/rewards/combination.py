@@ -1,15 +1,13 @@
-"""Rewards that are made of other rewards, as values. Each way to combine them has a file. Imports no torch."""
+"""Rewards that are made of other rewards, as values. Imports no torch."""
 
 import importlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self
 
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.rewards.clip import checked
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.own import ImportedReward, OwnReward
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -93,30 +91,6 @@ class Combination(RewardSpec):
         """Load the models of all parts. Raises what their `build` raises."""
         model = importlib.import_module("vlmrm_gym.rewards.combined_model")  # by name: it imports this file, and torch
         return model.CombinedModel(self, device)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OfOne(Combination):
-    """Base class of rewards that are made of one other, which they look at over time."""
-
-    reward: Any = field(kw_only=False, metadata={"check": lambda name, reward: as_part(name, reward)})
-    """The score that it looks at: a specification, a callable or "package.module:attribute"."""
-
-    def __post_init__(self) -> None:
-        checked(self)
-
-    @property
-    def parts(self) -> tuple[RewardSpec, ...]:
-        """See `Combination`."""
-        return (self.reward,)
-
-    def with_parts(self, parts: Sequence[RewardSpec]) -> Self:
-        """See `Combination`."""
-        return replace(self, reward=parts[0])
-
-    def stateless(self) -> RewardSpec:
-        """See `RewardSpec`."""
-        return self.reward.stateless()
 
 
 def as_part(name: str, reward: Any) -> RewardSpec:

@@ -111,9 +111,7 @@ def as_tensor(frames: np.ndarray | torch.Tensor) -> torch.Tensor:
     """Frames, NumPy or torch, as a tensor that shares their memory where torch can."""
     if isinstance(frames, torch.Tensor):
         return frames
-    if not frames.flags.writeable or any(stride < 0 for stride in frames.strides):
-        frames = frames.copy()  # torch supports neither; frames of MuJoCo are flipped views
-    return torch.from_numpy(frames)
+    return torch.from_numpy(np.require(frames, requirements="CW"))  # frames of MuJoCo are flipped views
 
 
 def check_frames(frames: object) -> None:

@@ -18,13 +18,12 @@ from vlmrm_gym.rewards.combination import Combination, find_rewards
 from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.learned import Demonstrations, Preference
 from vlmrm_gym.rewards.lerobot import LeRobot
+from vlmrm_gym.rewards.over_time import Progress, Success
 from vlmrm_gym.rewards.own import ImportedReward, OwnReward, check_kwargs, find_callable
 from vlmrm_gym.rewards.program.spec import Program
-from vlmrm_gym.rewards.progress import Progress
 from vlmrm_gym.rewards.robometer import Robometer
 from vlmrm_gym.rewards.saved import is_saved, read_saved, write_saved
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.success import Success
 from vlmrm_gym.rewards.sum import Sum, TaskReward
 
 KINDS: Mapping[str, type[Any]] = {
