@@ -156,14 +156,6 @@ def _as_values(value: Any) -> Any:
     return value
 
 
-def _as_field(name: str, value: Any) -> Any:
-    if name == "reward" and isinstance(value, Mapping):
-        return from_mapping(value)
-    if name != "terms" or not isinstance(value, list | tuple):
-        return value
-    return [_as_term(one) for one in value]
-
-
 def _as_term(term: Any) -> Any:
     if isinstance(term, Mapping):
         values = dict(term)
@@ -192,7 +184,10 @@ def from_mapping(values: Mapping[str, Any]) -> RewardSpec:
     cls = _find_kind(kind)
     check_names("a field of a reward", settings, [one.name for one in fields(cls) if one.init and one.name != "kind"])
     if issubclass(cls, Combination):
-        settings = {name: _as_field(name, value) for name, value in settings.items()}
+        if isinstance(reward := settings.get("reward"), Mapping):
+            settings["reward"] = from_mapping(reward)
+        if isinstance(terms := settings.get("terms"), list | tuple):
+            settings["terms"] = [_as_term(one) for one in terms]
     return cls(**settings)  # a missing field is named by the class itself
 
 
@@ -225,17 +220,17 @@ def recorded(reward: Any) -> Any:
     """The `reward` that the spec of an environment keeps.
 
     Gymnasium deep-copies it, and writes `dataclasses.asdict` of it as JSON, which names no class. So a kind of one's
-    own is kept as its mapping form, or, if it has none, as an object that is its own copy.
+    own, and a combination, which may have one in it, are kept in their mapping form; without one, as they are.
     """
-    if isinstance(reward, Combination):
-        with suppress(TypeError, ValueError):  # where it has parts that have no mapping form
-            return to_mapping(reward)
-    if not isinstance(reward, RewardSpec) or not isinstance(completed := _completed(reward), OwnReward):
+    if not isinstance(reward, RewardSpec):
         return reward
-    try:
-        return to_mapping(completed) if isinstance(completed.specification, RewardSpec) else completed
-    except (TypeError, ValueError):  # it can be copied, but not written as JSON
-        return completed
+    completed = _completed(reward)
+    given = unwrapped(completed)
+    is_own_kind = isinstance(given, RewardSpec) and given is not completed
+    if is_own_kind or isinstance(given, Combination):
+        with suppress(TypeError, ValueError):  # it, or a part of it, has none
+            return to_mapping(given)
+    return completed
 
 
 def check_names(noun: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
