@@ -26,9 +26,6 @@ Images = Sequence[str | NDArray[np.uint8]] | NDArray[np.uint8] | str
 """Pictures whose embeddings are averaged: files or arrays; see `as_pictures`."""
 TASK_GOALS = "task"
 """The `goal_images` that are states of the task's goal, which its environment draws."""
-NO_GOAL = (
-    "`prompt` must be a text or a list of texts. Received None. Say what the agent should do, or show it: goal_images."
-)
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 ResizeMode = Literal["squash", "shortest", "longest"]
 
@@ -169,7 +166,8 @@ class CLIPFields(EncoderFields, PromptFields):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.prompt is None and self.goal_images is None:
-            raise TypeError(NO_GOAL)
+            rule = "`prompt` must be a text or a list of texts. Received None"
+            raise TypeError(f"{rule}. Say what the agent should do, or show it: goal_images.")
         if self.alpha > 0 and self.baseline is None and self.baseline_images is None:
             raise ValueError(
                 "`alpha` above 0 needs a `baseline` or `baseline_images`: the scene without the goal. "
@@ -208,7 +206,8 @@ class CLIP(CLIPFields, RewardSpec):
 
     The embeddings of all texts and pictures of the goal, unit vectors, are averaged, and the average is normalised:
     with pictures p_i and texts t_j, g = n(sum_i n(image(p_i)) + sum_j n(text(t_j))), where n(x) = x / ||x||. The
-    baseline is made of its texts and pictures in the same way. The reward is that of `GoalBaseline`, equation 3.
+    baseline is made of its texts and pictures in the same way. The reward is that of `GoalBaseline`, equation 3, which
+    assumes unit vectors; the published code does not normalise the average.
 
     >>> import vlmrm_gym
     >>> vlmrm_gym.CLIP(prompt="an upright pole", baseline="a pole", alpha=0.5, model="tiny").alpha

@@ -82,9 +82,6 @@ class CLIPReward(FrameEncoder):
     features (`head`): `reward(frames)` is `reward.head(reward.encode(frames))`. Features can be kept and scored with
     the heads of other prompts.
 
-    The embeddings of several prompts and goal images (or of baselines) are averaged, and the average is normalised, see
-    `CLIP`: equation 3 assumes unit vectors. The published code does not normalise the average.
-
     Args:
         model: The vision-language model; `CLIP.model` lists the forms. Loaded once per process.
         prompt: The goal: a text or a list of texts; or pass `goal_images`, or both.

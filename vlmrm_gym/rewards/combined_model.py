@@ -154,15 +154,11 @@ class Expression:
         if len(shapes) > 1 and (unknown := [i for i, (_, size) in enumerate(shapes) if size is None]):
             name = next(one.name for one in self.members if one.encoder == unknown[0])
             raise ValueError(f"`feature_size` of the reward `{name}` must be set: it is combined with other models.")
-        members = [
-            one
-            if one.head is None
-            else replace(
-                one,
-                head=make_head(one.head, combine, one.fingerprint, shapes[one.encoder][0], multi_view=one.multi_view),
-            )
-            for one in self.members
-        ]
+        members = []
+        for one in self.members:
+            num_views = shapes[one.encoder][0]
+            head = make_head(one.head, combine, one.fingerprint, num_views, multi_view=one.multi_view)
+            members.append(replace(one, head=head))
         if not self.nodes:
             return members[0].head
         return (CombinedSequenceHead if self.looks_back else CombinedHead)(members, self.nodes, shapes)

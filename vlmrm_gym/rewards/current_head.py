@@ -81,7 +81,11 @@ class CurrentHead:
 
     def begin(self, first: Features) -> Any:
         """Make the carry of an episode that begins in a state with these features, float32 (1, V, D)."""
-        return begin(self.head, first)
+        if not (isinstance(self.head, SequenceHead) and self.head.sees_first):
+            return None
+        import torch
+
+        return self.head.begin(torch.from_numpy(first))
 
     def pay(self, features: Features, carry: Any, of: str = "") -> Paid:
         """Score the next states of an episode; the carry is None for a head of single states."""
@@ -111,15 +115,6 @@ def apply_head(head: Any, features: Features, version: str = "", of: str = "") -
     which transitions the features are.
     """
     return pay(head, features, None, version, of).rewards
-
-
-def begin(head: Any, first: Features) -> Any:
-    """Make the carry of an episode from the features of its first state; None for a head that does not see it."""
-    if not (isinstance(head, SequenceHead) and head.sees_first):
-        return None
-    import torch
-
-    return head.begin(torch.from_numpy(first))
 
 
 def pay(head: Any, features: Features, carry: Any, version: str = "", of: str = "") -> Paid:

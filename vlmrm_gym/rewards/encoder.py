@@ -111,7 +111,7 @@ def as_tensor(frames: np.ndarray | torch.Tensor) -> torch.Tensor:
     """Frames, NumPy or torch, as a tensor that shares their memory where torch can."""
     if isinstance(frames, torch.Tensor):
         return frames
-    return torch.from_numpy(np.require(frames, requirements="CW"))  # frames of MuJoCo are flipped views
+    return torch.from_numpy(np.require(frames, requirements=["C", "W"]))  # frames of MuJoCo are flipped views
 
 
 def check_frames(frames: object) -> None:

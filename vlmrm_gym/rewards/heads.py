@@ -165,8 +165,10 @@ class ViewsSequenceHead(ViewsHead, SequenceHead):
 
 def make_head(
     head: Any, combine: CombineViews | None, fingerprint: str, num_views: int = 1, *, multi_view: bool = False
-) -> ViewsHead:
+) -> ViewsHead | None:
     """Make the head of states of the head of a model: without `multi_view` rewards of views are combined, or "min"."""
+    if head is None:
+        return None
     if multi_view:
         combine = None
     elif combine is None and num_views > 1:

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.validation import weigh_task_rewards
-from vlmrm_gym.rewards.combined_model import is_missing
-from vlmrm_gym.rewards.current_head import begin, pay
+from vlmrm_gym.rewards.current_head import CurrentHead
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import RewardModel
@@ -95,8 +94,8 @@ class _Scorer:
     ) -> None:
         self.numbers = [number for number, _ in models]
         encoders = [StateEncoder(model, num_views) for _, model in models]
-        self._heads = [encoder.info.make_head(combine) for encoder in encoders]
-        if any(map(is_missing, self._heads)):
+        self._heads = [CurrentHead(encoder.info.make_head(combine)) for encoder in encoders]
+        if any(head.head is None for head in self._heads):
             raise ValueError(NO_HEAD)
         self.queue = make_scoring_queue(lambda device: encoders[0], make_renderer)
         self._clips = EpisodeClips(self.queue.info.clips)
@@ -113,7 +112,7 @@ class _Scorer:
         self.queue.wait(request)
         rewards = self._pay(request)
         self.begin_episode(first)
-        self._carries = [begin(head, request.features) for head in self._heads]
+        self._carries = [head.begin(request.features) for head in self._heads]
         return rewards
 
     def __call__(self, states: States) -> NDArray[np.float32]:
@@ -125,6 +124,6 @@ class _Scorer:
 
     def _pay(self, request: Request) -> NDArray[np.float32]:
         pairs = zip(self._heads, self._carries, strict=True)
-        paid = [pay(head, request.features, carry) for head, carry in pairs]
+        paid = [head.pay(request.features, carry) for head, carry in pairs]
         self._carries = [one.carry for one in paid]
         return np.stack([one.rewards for one in paid], axis=1)
