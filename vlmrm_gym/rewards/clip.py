@@ -18,7 +18,7 @@ from vlmrm_gym._util.validation import check_choice, check_fraction, check_integ
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.pictures import as_pictures
 from vlmrm_gym.rewards.sources import announced
-from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.rewards.spec import RewardSpec, checked
 
 Prompt = str | Sequence[str]
 """A text, or several whose embeddings are averaged."""
@@ -96,13 +96,6 @@ def integer(minimum: int, maximum: int) -> Check:
 
 check_count = integer(1, 10**9)
 """At most 10^9: more than memory holds."""
-
-
-def checked(instance: Any) -> None:
-    """Replace the fields of a frozen dataclass that have a check by what it returns."""
-    for one in fields(instance):
-        if "check" in one.metadata:
-            object.__setattr__(instance, one.name, one.metadata["check"](one.name, getattr(instance, one.name)))
 
 
 @dataclass(frozen=True, kw_only=True)

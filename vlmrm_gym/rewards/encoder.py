@@ -63,7 +63,9 @@ class FrameEncoder(RewardModel):
         the chosen precision.
         """
         check_frames(frames)
-        frames, features, start = as_tensor(frames), list[torch.Tensor](), 0
+        if isinstance(frames, np.ndarray):
+            frames = torch.from_numpy(np.require(frames, requirements=["C", "W"]))  # frames of MuJoCo are flipped views
+        features, start = list[torch.Tensor](), 0
         while start < len(frames):
             batch = frames[start : start + self.batch_size]
             try:
@@ -105,13 +107,6 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
     """Tell whether a GPU's memory did not suffice: for a tensor, or for what CUDA's libraries allocate themselves."""
     signs = "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"
     return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)
-
-
-def as_tensor(frames: np.ndarray | torch.Tensor) -> torch.Tensor:
-    """Frames, NumPy or torch, as a tensor that shares their memory where torch can."""
-    if isinstance(frames, torch.Tensor):
-        return frames
-    return torch.from_numpy(np.require(frames, requirements=["C", "W"]))  # frames of MuJoCo are flipped views
 
 
 def check_frames(frames: object) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.rewards.clip import check_count, check_prompt, check_text, checked, optional
+from vlmrm_gym.rewards.clip import check_count, check_prompt, check_text, optional
 from vlmrm_gym.rewards.model import Features, RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
 
@@ -44,9 +44,6 @@ class LeRobot(RewardSpec):
     frames: int | None = field(default=None, metadata={"check": optional(check_count)})
     """Frames of the episode so far; None: the most that the model's settings allow, or else 1, the newest."""
     kind: str = field(default="lerobot", init=False)
-
-    def __post_init__(self) -> None:
-        checked(self)
 
     def build(self, device: str = "auto") -> RewardModel:
         """Load the model. Raises DependencyNotInstalled without a LeRobot that has reward models."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from vlmrm_gym._util.validation import check_finite, check_flag, check_fraction
-from vlmrm_gym.rewards.clip import check_count, checked
+from vlmrm_gym.rewards.clip import check_count
 from vlmrm_gym.rewards.combination import Combination, NodeScored, PartScored, Reported, Scores, as_part
 from vlmrm_gym.rewards.spec import RewardSpec
 
@@ -16,9 +16,6 @@ class OfOne(Combination):
 
     reward: Any = field(kw_only=False, metadata={"check": as_part})
     """The score that it looks at: a specification, a callable or "package.module:attribute"."""
-
-    def __post_init__(self) -> None:
-        checked(self)
 
     @property
     def parts(self) -> tuple[RewardSpec, ...]:

@@ -145,8 +145,6 @@ class OwnReward(ByValue, RewardSpec):
     The keyword arguments are of each call of a function, or of the class.
     """
 
-    kind = "own"
-
     def __init__(self, specification: Any, kwargs: Mapping[str, Any] = MappingProxyType({})) -> None:
         self.specification, self._kwargs = specification, dict(kwargs)
         if isinstance(specification, RewardSpec):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.validation import check_seconds, check_size, is_finite, short_repr, truncate
-from vlmrm_gym.rewards.clip import check_count, check_prompt, checked, integer
+from vlmrm_gym.rewards.clip import check_count, check_prompt, integer
 from vlmrm_gym.rewards.endpoint.settings import check_address
 from vlmrm_gym.rewards.model import Features, RewardModel, fixed_size
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -47,9 +47,6 @@ class Robometer(RewardSpec):
     retries: int = field(default=5, metadata={"check": integer(0, 1_000)})
     """How often a failed request is repeated, after longer and longer pauses."""
     kind: str = field(default="robometer", init=False)
-
-    def __post_init__(self) -> None:
-        checked(self)
 
     def build(self, device: str = "auto") -> RewardModel:
         """Open the connection; asks nothing yet. Raises DependencyNotInstalled without the package `httpcore2`."""

@@ -3,12 +3,20 @@
 import importlib
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
 from vlmrm_gym._util.validation import is_number
 from vlmrm_gym.rewards.hub import PREFIX, upload
 from vlmrm_gym.rewards.model import RewardModel
+
+
+def checked(instance: Any) -> None:
+    """Replace the fields of a frozen dataclass that have a check by what it returns."""
+    for one in fields(instance):
+        if "check" in one.metadata:
+            object.__setattr__(instance, one.name, one.metadata["check"](one.name, getattr(instance, one.name)))
 
 
 class RewardSpec:
@@ -37,6 +45,9 @@ class RewardSpec:
     """Weight of the environment's own reward, which is added to it."""
     files: Mapping[str, str] = {}
     """Texts that a run keeps a copy of, by the names of the copies."""
+
+    def __post_init__(self) -> None:
+        checked(self)
 
     @property
     def in_workers(self) -> bool:
