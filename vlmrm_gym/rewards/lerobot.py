@@ -14,9 +14,6 @@ from vlmrm_gym.rewards.clip import check_count, check_prompt, check_text, option
 from vlmrm_gym.rewards.model import Features, RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
 
-_PREFIX = "observation.image"
-"""Of the names of images in a batch."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class LeRobot(RewardSpec):
@@ -67,9 +64,13 @@ class LeRobotReward(RewardModel):
             ) from error
         from vlmrm_gym.rewards.devices import resolve_device
 
-        folder = _find(spec)
+        folder = spec.model
+        if not Path(folder).is_dir():
+            from huggingface_hub import snapshot_download
+
+            folder = snapshot_download(folder, revision=spec.revision)
         config: Any = RewardModelConfig.from_pretrained(folder)
-        config.device, config.pretrained_path = str(resolve_device(device)), str(folder)
+        config.device, config.pretrained_path = str(resolve_device(device)), folder
         model: Any = factory.make_reward_model(config).eval()
         try:
             self._compute = model.compute_reward
@@ -88,7 +89,7 @@ class LeRobotReward(RewardModel):
         else:
             self._prepare, _ = factory.make_reward_pre_post_processors(config)
         own = vars(config).get("image_key")
-        names = [own] if own else [name for name in config.input_features if name.startswith(_PREFIX)]
+        names = [own] if own else [name for name in config.input_features if name.startswith("observation.image")]
         if spec.image_key is None and len(names) != 1:
             rule = "must be given, where a model's settings do not name one image"
             raise InputError(f"`image_key` {rule}. They name {short_repr(names)}.")
@@ -103,11 +104,3 @@ class LeRobotReward(RewardModel):
         batch = {self._key: seen} | ({} if self._prompt is None else {"task": [self._prompt] * len(frames)})
         with torch.no_grad():
             return self._compute(self._prepare(batch)).reshape(-1, 1).float().cpu().numpy()
-
-
-def _find(spec: LeRobot) -> str:
-    if Path(spec.model).is_dir():
-        return spec.model
-    from huggingface_hub import snapshot_download
-
-    return snapshot_download(spec.model, revision=spec.revision)
