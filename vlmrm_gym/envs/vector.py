@@ -25,12 +25,12 @@ from vlmrm_gym._util.validation import (
 )
 from vlmrm_gym.infos import FIRST_STATE_KEY, SCENE_UPDATE_KEY, read_success
 from vlmrm_gym.rewards.clip import Prompt
+from vlmrm_gym.rewards.combination import short_reward
 from vlmrm_gym.rewards.combined_model import is_missing
 from vlmrm_gym.rewards.current_head import CurrentHead
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.sources import default_model
-from vlmrm_gym.rewards.sum import short_reward
 from vlmrm_gym.scoring import make_scoring_queue
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.options import ScoringOptions, takes_options

@@ -18,7 +18,7 @@ from vlmrm_gym._util.validation import (
     weigh_task_rewards,
 )
 from vlmrm_gym.rewards.clip import Prompt
-from vlmrm_gym.rewards.combination import Combination
+from vlmrm_gym.rewards.combination import Combination, short_reward
 from vlmrm_gym.rewards.combined_model import is_missing
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.learned import NO_HEAD
@@ -26,7 +26,6 @@ from vlmrm_gym.rewards.own import OwnReward
 from vlmrm_gym.rewards.saved import PICTURES
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.specification import recorded
-from vlmrm_gym.rewards.sum import short_reward
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.options import ScoringOptions, takes_options
 from vlmrm_gym.scoring.state_encoder import DirectScorer, build_encoder

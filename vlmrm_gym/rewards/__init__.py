@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym.rewards.clip import CLIP
+from vlmrm_gym.rewards.combination import Sum, TaskReward
 from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.heads import SequenceHead
 from vlmrm_gym.rewards.learned import Demonstrations, Preference
@@ -15,7 +16,6 @@ from vlmrm_gym.rewards.program.spec import Program
 from vlmrm_gym.rewards.robometer import Robometer
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import from_mapping, load_reward, to_mapping
-from vlmrm_gym.rewards.sum import Sum, TaskReward
 
 if TYPE_CHECKING:
     from vlmrm_gym.rewards.clip_model import CLIPReward

@@ -123,7 +123,7 @@ def _add_nodes(spec: RewardSpec, rewards: Sequence[RewardSpec], nodes: list[Node
     if not isinstance(spec, Combination):
         return _find(rewards, spec) or 0
     parts = [_add_nodes(part, rewards, nodes) for part in spec.parts]
-    nodes.append(Node(spec.combine(unique_names([name_of(part) for part in spec.parts])), parts))
+    nodes.append(Node(spec.combine(), parts))
     return len(rewards) + len(nodes) - 1
 
 

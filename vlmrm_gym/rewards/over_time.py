@@ -61,7 +61,7 @@ class Progress(OfOne):
         if self.best and self.gamma != 1:
             raise ValueError(f"`gamma` is for best=False. Received {self.gamma!r}. Leave it out.")
 
-    def combine(self, names: Sequence[str]) -> Scores:
+    def combine(self) -> Scores:
         """See `Combination`."""
         return ProgressScores(self.gamma, self.best)
 
@@ -116,7 +116,7 @@ class Success(OfOne):
         """See `RewardSpec`."""
         return self.terminate or super().terminates
 
-    def combine(self, names: Sequence[str]) -> Scores:
+    def combine(self) -> Scores:
         """See `Combination`."""
         return SuccessScores(self.threshold, self.hold, self.terminate)
 

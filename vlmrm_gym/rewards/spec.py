@@ -128,4 +128,4 @@ def _add(reward: RewardSpec, other: Any, weight: float) -> Any:
 
 
 def _sum() -> Any:
-    return importlib.import_module("vlmrm_gym.rewards.sum").Sum  # by name: it imports this file
+    return importlib.import_module("vlmrm_gym.rewards.combination").Sum  # by name: it imports this file

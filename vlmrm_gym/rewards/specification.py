@@ -14,7 +14,7 @@ from typing import Any, TypeGuard, cast
 
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards.clip import CLIP, CLIPFields, Prompt
-from vlmrm_gym.rewards.combination import Combination, find_rewards
+from vlmrm_gym.rewards.combination import Combination, Sum, TaskReward, find_rewards
 from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.learned import Demonstrations, Preference
 from vlmrm_gym.rewards.lerobot import LeRobot
@@ -24,7 +24,6 @@ from vlmrm_gym.rewards.program.spec import Program
 from vlmrm_gym.rewards.robometer import Robometer
 from vlmrm_gym.rewards.saved import is_saved, read_saved, write_saved
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.sum import Sum, TaskReward
 
 KINDS: Mapping[str, type[Any]] = {
     "clip": CLIP,
