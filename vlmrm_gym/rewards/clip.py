@@ -219,11 +219,6 @@ class CLIP(CLIPFields, RewardSpec):
         return replace(self, goal_images=draw()) if self.goal_images == TASK_GOALS else self
 
     def build(self, device: str = "auto") -> RewardModel:
-        """Load the model.
-
-        Raises a ValueError for an unknown model or device, a prompt longer than the model's context, or goal images
-        "task" without a task; a FileNotFoundError for a missing checkpoint; a RuntimeError for weights that cannot be
-        downloaded.
-        """
+        """Load the model. Raises what `CLIPReward` does, also for goal images "task" without a task."""
         model = importlib.import_module("vlmrm_gym.rewards.clip_model")  # by name: it imports this file, and torch
         return model.CLIPReward(device=device, **self.settings())

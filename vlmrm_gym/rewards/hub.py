@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,11 +104,10 @@ def upload(
     found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     files = {file: path for file, path in found.items() if re.fullmatch(_PARTS[main], file)}
     files |= {} if policy is None else {POLICY: policy}
-    with _asking(name), tempfile.TemporaryDirectory() as temporary:
-        files["README.md"] = Path(temporary) / "README.md"
-        files["README.md"].write_text(write_card(repo, values, figures or {}), encoding="utf-8")
+    operations = [CommitOperationAdd("README.md", write_card(repo, values, figures or {}).encode())]
+    operations += [CommitOperationAdd(file, path) for file, path in files.items()]
+    with _asking(name):
         api.create_repo(repo, private=private, exist_ok=True)
-        operations = [CommitOperationAdd(file, str(path)) for file, path in files.items()]
         commit = api.create_commit(repo, operations, commit_message="From vlmrm_gym")
     return f"{name}@{commit.oid}"
 
