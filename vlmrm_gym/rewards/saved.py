@@ -6,7 +6,7 @@ Imports no torch.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,19 +64,16 @@ FILES = (*PICTURES, "head", "init")
 """The fields of rewards that are files: also of what was learned."""
 
 
-def map_files(values: Any, change: Callable[[str], str], names: Collection[str] = PICTURES) -> Any:
-    """Change the files in the mapping form of a reward, and of those that it is made of: the fields of these names.
-
-    The fields of a user's own kind are left as they are.
-    """
+def map_files(values: Any, change: Callable[[str], str]) -> Any:
+    """Change the files in the mapping form of a reward, and of those that it is made of; not of a user's own kind."""
     if isinstance(values, Mapping) and ":" in str(values.get("kind", values.get("name", ""))):
         return dict(values)
     if isinstance(values, Mapping):
         return {
-            name: _map_texts(value, change) if name in names else map_files(value, change, names)
+            name: _map_texts(value, change) if name in FILES else map_files(value, change)
             for name, value in values.items()
         }
-    return [map_files(one, change, names) for one in values] if isinstance(values, list | tuple) else values
+    return [map_files(one, change) for one in values] if isinstance(values, list | tuple) else values
 
 
 def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
@@ -126,7 +123,7 @@ def read_saved(path: str | Path, *, trust_code: bool = False) -> Mapping[str, An
         if not trust_code and names(values.get("kind"), values):
             rule = f"names {what}. Received {short_repr(values)}. If you trust it, pass --trust-code"
             raise InputError(f"`reward`: {path} {rule}, or load_reward(path, trust_code=True) from Python.")
-    return map_files(values, partial(beside, path.parent), FILES)
+    return map_files(values, partial(beside, path.parent))
 
 
 def write_saved(values: Mapping[str, Any], folder: Path) -> None:
@@ -143,4 +140,4 @@ def write_saved(values: Mapping[str, Any], folder: Path) -> None:
             atomic_write(path, lambda unfinished: unfinished.write_bytes(content))
         return path.name
 
-    atomic_write_text(folder / FILE, json.dumps(map_files(values, keep, FILES), indent=2))
+    atomic_write_text(folder / FILE, json.dumps(map_files(values, keep), indent=2))

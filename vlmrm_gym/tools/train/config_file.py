@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.untrusted import read_text
 from vlmrm_gym._util.validation import short_repr, truncate
-from vlmrm_gym.rewards.saved import FILES, beside, map_files
+from vlmrm_gym.rewards.saved import beside, map_files
 from vlmrm_gym.tools.train.config import Config, nest_options
 from vlmrm_gym.tools.train.config_types import ALIASES
 from vlmrm_gym.tools.yaml_values import MAX_BYTES, ConfigDumper, read_yaml
@@ -203,7 +203,7 @@ def to_yaml(config: Config, folder: Path = Path()) -> str:
 
 def _map_reward(values: dict[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
     """Change the files that the reward of a configuration names."""
-    return {name: map_files(value, change, FILES) if name == "reward" else value for name, value in values.items()}
+    return {name: map_files(value, change) if name == "reward" else value for name, value in values.items()}
 
 
 def _own_keys(values: Mapping[Any, Any], section: str = "") -> dict[str, Any]:

@@ -22,7 +22,7 @@ from vlmrm_gym._util.untrusted import read_file
 from vlmrm_gym._util.validation import fields_without_effect, short_repr
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
 from vlmrm_gym.rewards.pictures import as_pictures
-from vlmrm_gym.rewards.saved import FILES, MAX_HEAD, head_file, map_files
+from vlmrm_gym.rewards.saved import MAX_HEAD, head_file, map_files
 from vlmrm_gym.scoring.options import FileOptions
 from vlmrm_gym.tools.train.algorithms import (
     ALGORITHMS,
@@ -117,7 +117,7 @@ def _with_own_files(config: Config, folder: RunFolder) -> Config:
         path.write_bytes(content)
         return str(path)
 
-    return replace(config, reward=replace(config.reward, **map_files(vars(config.reward), keep, FILES)))
+    return replace(config, reward=replace(config.reward, **map_files(vars(config.reward), keep)))
 
 
 def _make_learning(config: Config, folder: RunFolder, envs: ResumableVecEnv, running: ExitStack) -> Learning | None:
