@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,10 @@ def names_server(kind: object, values: Mapping[str, Any]) -> bool:
     A server on this machine is free, and so is OpenAI's with its own key; but not fields of `request` that spend the
     key on something else.
     """
-    host, key = urlsplit(str(values.get("base_url") or "")).hostname, values.get("api_key_env")
+    host, key, request = None, values.get("api_key_env"), values.get("request")
+    with suppress(ValueError):  # it is no address: the reward says so
+        host = urlsplit(str(values.get("base_url") or "")).hostname
     elsewhere = host not in (None, "localhost", "127.0.0.1", "::1") or key not in (None, "OPENAI_API_KEY")
-    request = values.get("request")
     spends = isinstance(request, Mapping) and not set(request) <= set(SAMPLING)
     own = kind in ("endpoint", "robometer") and (elsewhere or spends)
     return own or any(names_server(one.get("kind"), one) for one in _parts(values))

@@ -10,7 +10,7 @@ import pytest
 from poles import make_pairs
 from vlm_server import VLMServer, body, chat, send, status
 
-from vlmrm_gym import Endpoint
+from vlmrm_gym import Endpoint, load_reward
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.learning import AnswersFile, EndpointLabeler, ask
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
@@ -246,6 +246,14 @@ def test_no_error_has_the_key_or_a_password(server, make, monkeypatch):
     with pytest.raises(ValueError, match="`OPENAI_BASE_URL` must not have a key") as caught:
         make(base_url=None).build()
     assert "secret" not in str(caught.value)
+
+
+def test_an_address_in_a_file_that_is_none_is_named(tmp_path):
+    (file := tmp_path / "reward.json").write_text(
+        json.dumps({"kind": "endpoint", "prompt": "a", "model": "m", "base_url": "http://[x"})
+    )
+    with pytest.raises(ValueError, match="`base_url` must be an address such as"):
+        load_reward(file)
 
 
 def test_files_may_ask_for_samples_and_nothing_else(tmp_path):
