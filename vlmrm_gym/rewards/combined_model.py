@@ -1,12 +1,13 @@
 """The model and the head of rewards that are made of other rewards. Imports torch only where they are called."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
 from vlmrm_gym.rewards.combination import Combination, Scores, find_rewards, name_of, unique_names
-from vlmrm_gym.rewards.heads import CombineViews, Reports, SequenceHead, advance, make_head
+from vlmrm_gym.rewards.heads import CombineViews, Reports, SequenceHead, ViewsHead, ViewsSequenceHead, advance
 from vlmrm_gym.rewards.model import Features, RewardModel, only_feature
 from vlmrm_gym.rewards.own import as_model
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -100,14 +101,11 @@ def size_of(model: RewardModel) -> int | None:
 
 def _find(rewards: Sequence[RewardSpec], reward: RewardSpec) -> int | None:
     """Find the number of a reward, or of an equal one; None if there is none."""
-    return next((number for number, one in enumerate(rewards) if one is reward or _are_equal(one, reward)), None)
-
-
-def _are_equal(first: RewardSpec, second: RewardSpec) -> bool:
-    try:
-        return bool(first == second)
-    except ValueError:  # they have arrays
-        return False
+    for number, one in enumerate(rewards):
+        with suppress(ValueError):  # they have arrays
+            if one is reward or one == reward:
+                return number
+    return None
 
 
 class Node(NamedTuple):
@@ -157,7 +155,10 @@ class Expression:
         members = []
         for one in self.members:
             num_views = shapes[one.encoder][0]
-            head = make_head(one.head, combine, one.fingerprint, num_views, multi_view=one.multi_view)
+            lowest = CombineViews("min", num_views) if num_views > 1 else None
+            how = None if one.multi_view else combine or lowest
+            kind = ViewsSequenceHead if isinstance(one.head, SequenceHead) else ViewsHead
+            head = None if one.head is None else kind(one.head, how, one.fingerprint)
             members.append(replace(one, head=head))
         if not self.nodes:
             return members[0].head
@@ -182,7 +183,7 @@ class CombinedHead:
         """Make the head with this one as the part that is learned."""
         assert self._learned is not None
         members = list(self._members)
-        members[self._learned] = replace(members[self._learned], head=make_head(head, None, "", multi_view=True))
+        members[self._learned] = replace(members[self._learned], head=head)
         kind = CombinedSequenceHead if isinstance(head, SequenceHead) else type(self)
         return kind(members, self._nodes, self._shapes)
 

@@ -163,20 +163,6 @@ class ViewsSequenceHead(ViewsHead, SequenceHead):
         return [self.head.begin(view) for view in first.split(1, dim=1)]
 
 
-def make_head(
-    head: Any, combine: CombineViews | None, fingerprint: str, num_views: int = 1, *, multi_view: bool = False
-) -> ViewsHead | None:
-    """Make the head of states of the head of a model: without `multi_view` rewards of views are combined, or "min"."""
-    if head is None:
-        return None
-    if multi_view:
-        combine = None
-    elif combine is None and num_views > 1:
-        combine = CombineViews("min", num_views)
-    kind = ViewsSequenceHead if isinstance(head, SequenceHead) else ViewsHead
-    return kind(head, combine, fingerprint)
-
-
 TERM = "term "
 """Begins the names of reports that are the scores of terms."""
 Reports = Mapping[str, Any]
