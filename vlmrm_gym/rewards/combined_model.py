@@ -131,7 +131,7 @@ class Expression:
 
     members: Sequence[Member]
     nodes: Sequence[Node] = ()
-    """None for one reward alone."""
+    """Empty for one reward alone."""
 
     def on_cpu(self, head_on_cpu: Any) -> "Expression":
         """Make the same with heads on the CPU."""

@@ -40,7 +40,7 @@ class CurrentHead:
     """
 
     def __init__(self, head: Any = None, fingerprint: str = "") -> None:
-        self._around = head if isinstance(head, CombinedHead) and head.learns else None
+        self._around: CombinedHead | None = head if is_missing(head) else None
         """The rest of a head of which a part is learned."""
         self.fingerprint = fingerprint if self._around is None else self._around.fingerprint
         self.version = 0
