@@ -1,4 +1,4 @@
-"""Rewards that are made of other rewards, as values; the first of them is `Sum`. Imports no torch."""
+"""Rewards that are made of other rewards, as values: their base class, and `Sum`. Imports no torch."""
 
 import importlib
 from abc import ABC, abstractmethod

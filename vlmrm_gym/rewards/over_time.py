@@ -12,7 +12,7 @@ from vlmrm_gym.rewards.spec import RewardSpec
 
 @dataclass(frozen=True, kw_only=True)
 class OfOne(Combination):
-    """Base class of rewards that look at one other over time."""
+    """Base class of rewards that look at the scores of one other over time."""
 
     reward: Any = field(kw_only=False, metadata={"check": as_part})
     """The score that it looks at: a specification, a callable or "package.module:attribute"."""
