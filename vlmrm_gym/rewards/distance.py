@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -150,17 +150,14 @@ def with_encoder_of(file: str, network: DistanceNetwork, fields: Fields) -> Fiel
     return replace(fields, model=model, resize_mode=fields.resize_mode or network.resize_mode)
 
 
-class PlaceHead:
+class PlaceHead(torch.nn.Module):
     """The share of the task that is done in a state, of one view: its distance from the videos' mean first frame."""
 
     def __init__(self, network: DistanceNetwork) -> None:
+        super().__init__()
         self.network, self.fingerprint = network, network.fingerprint
 
-    def cpu(self) -> Self:
-        """The same head on the CPU."""
-        return type(self)(self.network.cpu())
-
-    def __call__(self, features: torch.Tensor) -> torch.Tensor:
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Score states by features, float32 (B, 1, D): float32 (B,)."""
         return self.network.places(features[:, 0])
 

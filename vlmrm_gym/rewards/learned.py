@@ -122,8 +122,11 @@ class Demonstrations(EncoderFields, RewardSpec):
 
     def build(self, device: str = "auto") -> RewardModel:
         """Load the network and the model. Raises what `CLIP.build` does, also for the head."""
-        from vlmrm_gym.rewards.distance import DistanceNetwork, with_encoder_of
-        from vlmrm_gym.rewards.preference_model import DemonstrationsReward
+        from vlmrm_gym.rewards.distance import DistanceNetwork, PlaceHead, StepHead, with_encoder_of
+        from vlmrm_gym.rewards.preference_model import HeadReward
 
         network = DistanceNetwork.load(self.head)
-        return DemonstrationsReward(with_encoder_of(self.head, network, self), network, self.measure, device)
+        fields = with_encoder_of(self.head, network, self)
+        network.cnn = None  # the model is it
+        head = StepHead(network) if self.measure == "step" else PlaceHead(network)
+        return HeadReward(fields, head=head, device=device)

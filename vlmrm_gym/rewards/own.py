@@ -71,14 +71,10 @@ def check_callable(value: object) -> None:
     """Raise a TypeError unless a value is a `RewardModel`, or a callable without attributes of one."""
     if isinstance(value, RewardModel):
         return
-    if names := [name for name in _SETTINGS if name in dir(value)]:
-        raise TypeError(
-            f"`reward` must derive from vlmrm_gym.RewardModel to have `{names[0]}`. Received {short_repr(value)}. "
-            "Write class MyReward(vlmrm_gym.RewardModel)."
-        )
-    if "build" in dir(value):
-        rule = "`reward` must derive from vlmrm_gym.RewardSpec to have `build`"
-        raise TypeError(f"{rule}. Received {short_repr(value)}. Write class MyReward(vlmrm_gym.RewardSpec).")
+    for base, names in (("RewardModel", _SETTINGS), ("RewardSpec", ["build"])):
+        if found := [name for name in names if name in dir(value)]:
+            rule = f"`reward` must derive from vlmrm_gym.{base} to have `{found[0]}`"
+            raise TypeError(f"{rule}. Received {short_repr(value)}. Write class MyReward(vlmrm_gym.{base}).")
     if not callable(value):
         raise TypeError(
             '`reward` must be a specification such as vlmrm_gym.CLIP(prompt=...), "package.module:attribute", a '

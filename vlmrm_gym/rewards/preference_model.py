@@ -9,7 +9,7 @@ import torch
 
 from vlmrm_gym.rewards.clip import EncoderFields
 from vlmrm_gym.rewards.current_head import check_head
-from vlmrm_gym.rewards.distance import DistanceNetwork, PlaceHead, StepHead
+from vlmrm_gym.rewards.distance import DistanceNetwork, PlaceHead
 from vlmrm_gym.rewards.encoder import FrameEncoder
 from vlmrm_gym.rewards.saved_head import SavedHead
 
@@ -111,27 +111,17 @@ class PreferenceHead(SavedHead):
 
 
 class HeadReward(FrameEncoder):
-    """Scores states by a head of the features of all of their views. None: there is no head yet."""
+    """Scores states by a head that was learned; a `PreferenceHead` sees all of their views. None: there is none yet."""
 
-    multi_view = True
-
-    def __init__(self, fields: EncoderFields, *, head: PreferenceHead | None = None, device: str = "auto") -> None:
+    def __init__(
+        self, fields: EncoderFields, *, head: PreferenceHead | PlaceHead | None = None, device: str = "auto"
+    ) -> None:
         super().__init__(fields, device)
         self.head = None if head is None else head.to(self.model.device)
         self.feature_size = self.model.feature_size
         """Width of the embeddings, D."""
+        self.multi_view = not isinstance(head, PlaceHead)
         if head is not None:
             check_head(head, self.fingerprint)
+        if isinstance(head, PreferenceHead):
             self.num_views = head.shape[0]
-
-
-class DemonstrationsReward(FrameEncoder):
-    """Scores the states of an episode, in order, by how far apart in time a network from videos sees them."""
-
-    def __init__(self, fields: EncoderFields, network: DistanceNetwork, measure: str, device: str = "auto") -> None:
-        super().__init__(fields, device)
-        network.cnn = None  # `model` has its own
-        kind = StepHead if measure == "step" else PlaceHead
-        self.head = kind(network.to(self.model.device))
-        self.feature_size = network.size
-        check_head(self.head, self.fingerprint)
