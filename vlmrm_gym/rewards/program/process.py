@@ -60,8 +60,8 @@ class IsolatedProgram:
 
     def __init__(self, source: str, name: str) -> None:
         self._source, self._name = source, name
-        self._process: _Process | None = None
-        self.subtasks: tuple[str, ...] = self._start().subtasks
+        self.subtasks: tuple[str, ...] = ()
+        self._process = self._start()
 
     def run(self, frames: NDArray[Any], memory: bytes | None = None) -> tuple[NDArray[np.float64], bytes | None]:
         """See `TrustedProgram.run`."""
@@ -83,47 +83,36 @@ class IsolatedProgram:
 
     def _call(self, frames: NDArray[Any], memory: bytes | None, values: list[float]) -> bytes | None:
         """Add the answers for frames that fit into the region; returns what is remembered after them."""
-        process = self._process
-        if process is None or process.has_ended:  # not by the program, which runs during calls only
-            process = self._start()
-        process.send(frames, memory)
-        remembered, wanted = None, len(values) + len(frames)
-        while len(values) < wanted or (self.subtasks and remembered is None):
-            kind, payload = process.receive(SECONDS)
-            value = struct.unpack("<d", payload)[0] if kind == b"v" and len(payload) == 8 else math.nan
-            if len(values) < wanted and abs(value) <= MAX:
-                values.append(value)
-            elif kind == b"m" and self.subtasks and len(values) == wanted:
-                remembered = payload
-            else:
-                raise _Failed.by(kind, payload)
-        return remembered
+        if self._process.has_ended:  # not by the program, which runs during calls only
+            self._process = self._start()
+        self._process.send(frames, memory)
+        for _ in frames:
+            payload = self._process.receive(b"v", SECONDS)
+            value = struct.unpack("<d", payload)[0] if len(payload) == 8 else math.nan
+            if not abs(value) <= MAX:
+                raise _Failed(_NO_ANSWER)
+            values.append(value)
+        return self._process.receive(b"m", SECONDS) if self.subtasks else None
 
     def _start(self) -> "_Process":
-        process = self._process = _Process(self._source, self._name)
+        process = _Process(self._source, self._name)
         try:
-            kind, payload = process.receive(START_SECONDS)
-            if kind != b"b":  # the program has not begun: these are our words
-                raise _Failed(
-                    f"It cannot be isolated: {payload.decode()}. Read it, and pass isolate=False to trust it."
-                )
-            kind, payload = process.receive(START_SECONDS)
-            if kind != b"r":
-                raise _Failed.by(kind, payload)
-            process.subtasks = tuple(payload.decode(errors="replace").split("\0")) if payload else ()
-            check_subtasks(process.subtasks)
+            if obstacle := process.receive(b"b", START_SECONDS).decode():  # the program has not begun: our words
+                raise _Failed(f"It cannot be isolated: {obstacle}. Read it, and pass isolate=False to trust it.")
+            names = process.receive(b"r", START_SECONDS).decode(errors="replace")
+            self.subtasks = tuple(names.split("\0")) if names else ()
+            check_subtasks(self.subtasks)
         except BadProgram as error:
-            self.close()
+            process.close()
             raise ProgramError.of(self._name, f"It {error}") from None
         except _Failed as failed:
-            self.close()
+            process.close()
             raise ProgramError.of(self._name, f"{failed} {process.log_tail()}".strip(), words=failed.words) from None
         return process
 
     def close(self) -> None:
         """End the process. Any thread may call this; the next call starts another one."""
-        if self._process is not None:
-            self._process.close()
+        self._process.close()
 
 
 class _Failed(Exception):
@@ -133,15 +122,9 @@ class _Failed(Exception):
         super().__init__(problem)
         self.words = words
 
-    @classmethod
-    def by(cls, kind: bytes, payload: bytes) -> "_Failed":
-        return cls("", payload[:MAX_TEXT].decode(errors="replace")) if kind == b"e" else cls(_NO_ANSWER)
-
 
 class _Process:
     """Owns an isolated process, its pipes and its shared memory."""
-
-    subtasks: tuple[str, ...] = ()
 
     def __init__(self, source: str, name: str) -> None:
         self._received, self._log = bytearray(), tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
@@ -200,12 +183,15 @@ class _Process:
             except BrokenPipeError:
                 raise _Failed(self._how_it_ended()) from None
 
-    def receive(self, seconds: float) -> tuple[bytes, bytes]:
-        """Receive the next record: a letter and its bytes. Raises `_Failed` if there is none in time."""
+    def receive(self, expected: bytes, seconds: float) -> bytes:
+        """Receive the bytes of a record of this kind. Raises `_Failed` if another one comes, or none in time."""
         kind, size = HEADER.unpack(self._take(HEADER.size, until := time.monotonic() + seconds, seconds))
-        if size > MAX_REMEMBERED:
+        if kind not in (expected, b"e") or size > MAX_REMEMBERED:
             raise _Failed(_NO_ANSWER)
-        return kind, self._take(size, until, seconds)
+        payload = self._take(size, until, seconds)
+        if kind == b"e":
+            raise _Failed("", words=payload[:MAX_TEXT].decode(errors="replace"))
+        return payload
 
     def _take(self, size: int, until: float, seconds: float) -> bytes:
         while len(self._received) < size:

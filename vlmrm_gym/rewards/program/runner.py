@@ -3,9 +3,9 @@
 Imports nothing of this package but `sandbox`. It reads, pickled, the program's name and source, the descriptor of the
 shared memory in which frames are, and the process that started it; then for each call the shape and dtype of the
 frames, and what is remembered of those before them. It writes records: a letter, a length, and so many bytes. First,
-before the program's code runs, "b": it begins, or "i": why the process cannot be isolated. Then, in words of the
-program: "r": ready, with the names of sub-tasks. "v": the answer for a frame, a float64. "m": what sub-tasks remember
-after the last frame. "e": the text of an error.
+before the program's code runs, "b": it begins, or why the process cannot be isolated. Then, in words of the program:
+"r": ready, with the names of sub-tasks. "v": the answer for a frame, a float64. "m": what sub-tasks remember after the
+last frame. "e": the text of an error.
 """
 
 import importlib
@@ -16,6 +16,7 @@ import os
 import pickle
 import struct
 import sys
+import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count
@@ -165,10 +166,8 @@ def describe(error: BaseException, name: str) -> str:
     """Describe an error, with the program's line."""
     if isinstance(error, BadProgram):
         return f"It {error}"
-    line, trace = None, error.__traceback__
-    while trace is not None:
-        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == name else line
-        trace = trace.tb_next
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == name]
+    line = lines[-1] if lines else None
     try:
         text = str(error)[:2_000]
     except Exception:  # its own method
@@ -212,7 +211,7 @@ def main() -> NoReturn:
     try:
         sandbox.enter(MEMORY)
     except (OSError, ValueError) as error:
-        _send(b"i", str(error).encode())
+        _send(b"b", str(error).encode())
         os._exit(0)
     _send(b"b", b"")
     try:
