@@ -5,7 +5,6 @@ import importlib
 import math
 import symtable
 import warnings
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import Literal
 
 from vlmrm_gym._util.errors import InputError, quote
 from vlmrm_gym._util.untrusted import MAX_PIXELS, read_json, read_text
-from vlmrm_gym._util.validation import check_flag, check_size, short_repr
-from vlmrm_gym.rewards.clip import checked, one_of
+from vlmrm_gym._util.validation import check_flag, check_size
+from vlmrm_gym.rewards.clip import checked, of_type, one_of, optional
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
 
@@ -22,6 +21,7 @@ Inputs = Literal["frames", "states"]
 """What a program sees of a state: its frame, or its numbers."""
 MAX_SOURCE = 2**20
 """Bytes of a program, at most."""
+_text = optional(of_type(str, "a text"))
 _WARNED: set[str] = set()
 """Programs that this process has warned of, by their SHA-256."""
 
@@ -62,9 +62,9 @@ class Program(RewardSpec):
             `sha256` is of; or a value is out of its range.
     """
 
-    path: str | None = None
+    path: str | None = field(default=None, metadata={"check": _text})
     """File of the program."""
-    source: str | None = None
+    source: str | None = field(default=None, metadata={"check": _text})
     """The program itself, in place of a file."""
     inputs: Inputs = field(default="frames", metadata={"check": one_of(Inputs)})
     """"frames", or "states": the numbers that a frame is drawn from."""
@@ -72,7 +72,7 @@ class Program(RewardSpec):
     """Height and width of the frames, in pixels; None: as large as the environment draws them."""
     isolate: bool = field(default=True, metadata={"check": check_flag})
     """False: it runs in this process, and can do what you can. Needed on other systems than Linux."""
-    sha256: str | None = None
+    sha256: str | None = field(default=None, metadata={"check": _text})
     """SHA-256 of the program. It is filled in; files with another one are refused."""
     kind: str = field(default="program", init=False)
 
@@ -80,9 +80,6 @@ class Program(RewardSpec):
         if (self.path is None) == (self.source is None):
             received = "neither" if self.path is None else "both"
             raise ValueError(f"`path` must be the file of a program, or `source` the program. Received {received}.")
-        for name in ("path", "source", "sha256"):
-            if not isinstance(getattr(self, name), str | None):
-                raise TypeError(f"`{name}` must be a text. Received {short_repr(getattr(self, name))}.")
         checked(self)
         if self.size is not None and math.prod(self.size) > MAX_PIXELS:
             raise ValueError(f"`size` must have at most {MAX_PIXELS:,} pixels. Received {self.size}.")
@@ -95,7 +92,7 @@ class Program(RewardSpec):
                 "changed. Restore it; a run's folder has a copy, program.py."
             )
         object.__setattr__(self, "sha256", digest)
-        object.__setattr__(self, "_text", text)  # not read again: workers get what was checked
+        object.__setattr__(self, "files", {"program.py": text})  # not read again: workers get what was checked
 
     @property
     def name(self) -> str:
@@ -112,11 +109,6 @@ class Program(RewardSpec):
             return True
         except KeyError:
             return False
-
-    @property
-    def files(self) -> Mapping[str, str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Texts that a run keeps a copy of, by the names of the copies."""
-        return {"program.py": self._text}  # pyright: ignore[reportAttributeAccessIssue]
 
     def build(self, device: str = "auto") -> RewardModel:
         """Execute the program in a new isolated process. Warns once if the program was not verified.
