@@ -21,20 +21,14 @@ LEVEL = 0.95
 SIGNIFICANCE = 0.05
 """How often, at most, chance alone makes any of the controls of a reward count."""
 
-Counts = NDArray[np.int64]
-"""How often a resample has each row: int64 (N,)."""
-
 
 @dataclass(frozen=True)
 class Interval:
-    """A measure, and the percentiles of it over resamples."""
+    """A measure of the rows as they are, and the percentiles over resamples that are its interval, see `LEVEL`."""
 
     value: float
-    """Of the rows as they are."""
     low: float
-    """The percentile (1 - `LEVEL`) / 2."""
     high: float
-    """The percentile (1 + `LEVEL`) / 2."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,15 +69,19 @@ def measure_agreement(
     result = Agreement(problem=_problem(rewards, successes), successes=count, failures=len(successes) - count)
     if result.problem:
         return result
-    level, scaled = np.unique(rewards, return_inverse=True)[1], (rewards - rewards.mean()) / rewards.std()
     measured = [
-        (_auc(counts, level, successes), _distance(counts, scaled, successes))
+        _measure(np.repeat(rewards, counts), np.repeat(successes, counts))
         for counts in _draw(successes, np.arange(len(successes)) if groups is None else groups, resamples, seed)
     ]
-    low, high = np.quantile(measured, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    values = auc(rewards, successes), epic_distance(rewards, successes)
-    of_auc, of_epic = (Interval(value, *map(float, bounds)) for value, *bounds in zip(values, low, high, strict=True))
+    bounds = np.quantile(measured, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0).T.tolist()
+    values = _measure(rewards, successes)
+    of_auc, of_epic = (Interval(value, low, high) for value, (low, high) in zip(values, bounds, strict=True))
     return replace(result, auc=of_auc, epic=of_epic)
+
+
+def _measure(rewards: NDArray[np.float64], successes: NDArray[np.bool_]) -> tuple[float, float]:
+    """AUC and EPIC distance; the distance of rewards that are all alike is that of uncorrelated ones."""
+    return auc(rewards, successes), float(np.sqrt(0.5)) if all_alike(rewards) else epic_distance(rewards, successes)
 
 
 def _problem(rewards: NDArray[np.float64], successes: NDArray[np.bool_]) -> str | None:
@@ -95,21 +93,10 @@ def _problem(rewards: NDArray[np.float64], successes: NDArray[np.bool_]) -> str 
     return None
 
 
-def _auc(counts: Counts, level: NDArray[np.int64], successes: NDArray[np.bool_]) -> float:
-    """AUC of a resample, from the rank of each row's reward among the different ones."""
-    positives, negatives = (np.bincount(level, counts * of_class) for of_class in (successes, ~successes))
-    beaten = np.cumsum(negatives) - negatives / 2  # ties count half
-    return positives @ beaten / (positives.sum() * negatives.sum())
-
-
-def _distance(counts: Counts, scaled: NDArray[np.float64], successes: NDArray[np.bool_]) -> float:
-    """EPIC distance of a resample, from rewards of mean 0 and variance 1."""
-    (xx, xy), (_, yy) = np.cov(scaled, successes, fweights=counts, ddof=0)
-    rho = xy / np.sqrt(xx * yy) if xx > 1e-12 else 0.0
-    return np.sqrt((1 - np.clip(rho, -1, 1)) / 2)
-
-
-def _draw(labels: NDArray[np.bool_], groups: NDArray[np.int64], resamples: int, seed: int) -> Iterator[Counts]:
+def _draw(
+    labels: NDArray[np.bool_], groups: NDArray[np.int64], resamples: int, seed: int
+) -> Iterator[NDArray[np.int64]]:
+    """Yield how often each resample has each row: int64 (N,)."""
     rng = np.random.default_rng(seed)
     _, group = np.unique(groups, return_inverse=True)
     kinds = 2 * (np.bincount(group, labels) > 0) + (np.bincount(group, ~labels) > 0)  # which labels a group has
