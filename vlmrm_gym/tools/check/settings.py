@@ -91,11 +91,6 @@ def find_candidates(
                 settings.success_fn(np.stack([view.capture()[0]] * 2))
         num_views = {name: _count_views(env, camera) for name, camera in cameras.items()}
         rewards = {label: reward.with_model(default_model(env)) for label, reward in rewards.items()}
-    notes = {label: LOOKS_BACK if reward.stateless() != reward else "" for label, reward in rewards.items()}
-    seen = {
-        (label, look, name): reward.stateless().with_goal_images(partial(_draw_goals, settings, camera, look))
-        for (label, reward), look, (name, camera) in product(rewards.items(), textured, cameras.items())
-    }
     if max(num_views.values()) == 1 and tuple(combine_views) != ("min",):
         raise InputError(
             f"`combine_views` is for several views. Received {', '.join(map(repr, combine_views))} for one. "
@@ -105,19 +100,23 @@ def find_candidates(
         if views > 1:
             with as_input_error():
                 CombineViews(how, views)
-    return [
-        Candidate(
-            name=label,
-            reward=seen[label, look, name],
-            textured=look,
-            camera_name=name,
-            camera=camera,
-            combine_views=combine,
-            note=notes[label],
-        )
-        for label, look, (name, camera) in product(rewards, textured, cameras.items())
-        for combine in (combine_views if num_views[name] > 1 else (None,))
-    ]
+    candidates: list[Candidate] = []
+    for (label, reward), look, (name, camera) in product(rewards.items(), textured, cameras.items()):
+        stateless = reward.stateless()
+        drawn = stateless.with_goal_images(partial(_draw_goals, settings, camera, look))
+        candidates += [
+            Candidate(
+                name=label,
+                reward=drawn,
+                textured=look,
+                camera_name=name,
+                camera=camera,
+                combine_views=combine,
+                note=LOOKS_BACK if stateless != reward else "",
+            )
+            for combine in (combine_views if num_views[name] > 1 else (None,))
+        ]
+    return candidates
 
 
 def _draw_goals(settings: AuditSettings, camera: Any, textured: bool | None) -> list[NDArray[np.uint8]]:
