@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vlmrm_gym.tools.check.exploits import Failures, search, stream
+from vlmrm_gym.tools.check.exploits import Failures, search
 
 HOLE = np.array([3.0, -2.0, 1.0])
 BESIDE = [HOLE + np.array([0.8, -0.7, 0.9])]
@@ -107,21 +107,20 @@ def test_offsets_are_perturbed_as_a_task_perturbs_them_and_one_dimension_is_enou
     assert found.states[0, 0] == pytest.approx(3, abs=0.01)
 
 
-def test_the_seed_decides_and_every_part_of_a_check_draws_numbers_of_its_own():
+def test_the_seed_decides():
     state = np.random.get_state()[1].copy()
-    first, again, other = (run(with_hole, BESIDE, seed=stream(seed, "search")) for seed in (1, 1, 2))
+    first, again, other = (run(with_hole, BESIDE, seed=[seed, *b"search"]) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.states, again.states)
     assert not np.array_equal(first.scores, other.scores)
     np.testing.assert_array_equal(np.random.get_state()[1], state)  # a user's own generator goes on as before
-    drawn = {np.random.default_rng(stream(seed, part)).random() for part in ("search", "first") for seed in (0, 1)}
-    assert len(drawn | {np.random.default_rng(seed).random() for seed in (0, 1)}) == 6
 
 
 def test_distinct_states_differ_and_a_task_that_nothing_fails_gives_an_empty_result(starts):
     states = np.array([[0.0, 0.0], [0.1, 0.1], [0.0, 3.0], [5.0, 5.0], [5.1, 5.0]])
     found = Failures(states=states, scores=np.arange(5.0)[::-1])
-    assert found.distinct(5).tolist() == [[0, 0], [5, 5]]
-    assert found.distinct(1).tolist() == [[0, 0]]
+    assert found.distinct(5).states.tolist() == [[0, 0], [5, 5]]
+    assert found.distinct(5).scores.tolist() == [4, 1]
+    assert found.distinct(1).states.tolist() == [[0, 0]]
     found = run(honest, starts, is_failure=lambda states: np.zeros(len(states), dtype=bool))
-    assert found.states.shape == found.distinct(3).shape == (0, 3)
+    assert found.states.shape == found.distinct(3).states.shape == (0, 3)
     assert found.scores.shape == (0,)
