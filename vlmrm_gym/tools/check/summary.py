@@ -145,32 +145,29 @@ def print_summary(report: Report, console: Console, path: Path | None) -> None:
         console.print(explain_missing_auc(report))
     else:
         console.print(f"AUC, EPIC distance and the control's AUC are of the {report.measures.states}.")
-    if report.table:
-        console.print(_make_table(report.table))
-        for row in report.table[:MAX_ROWS]:
-            others = _others(row, varying_settings(report.table))
-            console.print(f"{', '.join([row.candidate.title, *others])}: {conclude(row.measures)}")
+    names = varying_settings(report.table)
+    rows = [(_describe_candidate(row.candidate, names), row.measures) for row in report.table[:MAX_ROWS]]
+    if rows:
+        shown = shown_measures([row.measures for row in report.table])
+        table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
+        table.add_column("Settings", min_width=12)
+        for text in shown.values():
+            table.add_column(text.short, justify="right", no_wrap=True)
+        for title, measures in rows:
+            table.add_row(title, *("\n".join(describe_measure(measures, name)) for name in shown))
+        console.print(table)
+    for title, measures in rows:
+        console.print(f"{title}: {conclude(measures)}")
     if (left := len(report.table) - MAX_ROWS) > 0:
         console.print(f"{left} more combination{'s are' if left > 1 else ' is'} in the report.")
     if path is not None:
         console.print(f"Report: {path}", soft_wrap=True)
 
 
-def _others(row: MeasuredCandidate, names: Sequence[str]) -> list[str]:
-    settings = row.candidate.settings
+def _describe_candidate(candidate: Candidate, names: Sequence[str]) -> str:
+    """Name a reward, and those of its settings that differ from those of others."""
+    settings = candidate.settings
     known = [name for name in names if settings.get(name) is not None]
-    return [f"{label(name).lower()} {describe_setting(settings[name])}" for name in known]
-
-
-def _make_table(rows: Sequence[MeasuredCandidate]) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
-    table.add_column("Settings", min_width=12)
-    shown = shown_measures([row.measures for row in rows])
-    for measure in shown.values():
-        table.add_column(measure.short, justify="right", no_wrap=True)
-    names = varying_settings(rows)
-    for row in rows[:MAX_ROWS]:
-        others = _others(row, names)
-        measures = ("\n".join(describe_measure(row.measures, name)) for name in shown)
-        table.add_row(", ".join([row.candidate.title, *others]), *measures)
-    return table
+    return ", ".join(
+        [candidate.title, *(f"{label(name).lower()} {describe_setting(settings[name])}" for name in known)]
+    )
