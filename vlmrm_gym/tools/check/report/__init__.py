@@ -54,13 +54,17 @@ def embed(frame: NDArray[np.uint8], side: int, alt: str) -> Markup:
 def draw_landscape(landscape: Landscape) -> Markup:
     """Plot rewards over positions, a line for each curve; the states that succeed are shaded."""
     from matplotlib.figure import Figure
+    from matplotlib.patches import StepPatch
 
     figure = Figure(figsize=(5, 3.5), layout="constrained")
     axes = figure.add_subplot(xmargin=0)
     for label, rewards in landscape.curves.items():
         axes.plot(landscape.positions, rewards, label=printable(truncate(label, 40)))
-    for low, high in [] if landscape.goal is None else goal_spans(landscape.positions, landscape.goal):
-        axes.axvspan(low, high, alpha=0.2, color="green", linewidth=0)
+    if landscape.goal is not None:  # from halfway between a state that fails and one that succeeds
+        x = landscape.positions
+        edges = np.concatenate([x[:1], (x[1:] + x[:-1]) / 2, x[-1:]])
+        over = axes.get_xaxis_transform()
+        axes.add_patch(StepPatch(1.0 * landscape.goal, edges, transform=over, color="green", alpha=0.2, linewidth=0))
     axes.set_ylabel("reward")
     for text in axes.legend(fontsize="small").get_texts():
         text.set_parse_math(False)
@@ -69,13 +73,6 @@ def draw_landscape(landscape: Landscape) -> Markup:
     ends = (f"{label} from {rewards[0]:.3g} to {rewards[-1]:.3g}" for label, rewards in landscape.curves.items())
     alt = f"{landscape.title}: the reward over {landscape.axis}; {', '.join(ends)}"
     return _make_element("png", file.getvalue(), 500, 350, alt)
-
-
-def goal_spans(positions: NDArray[np.float64], goal: NDArray[np.bool_]) -> list[tuple[float, float]]:
-    """Find the ranges of positions, ascending, that succeed; they end halfway to the next position that does not."""
-    edges = np.concatenate([positions[:1], (positions[1:] + positions[:-1]) / 2, positions[-1:]])
-    changes = np.flatnonzero(np.diff(np.concatenate([[False], goal, [False]]).astype(np.int8)))
-    return [(float(edges[first]), float(edges[end])) for first, end in changes.reshape(-1, 2)]
 
 
 def _make_element(kind: str, content: bytes, width: int, height: int, alt: str) -> Markup:
