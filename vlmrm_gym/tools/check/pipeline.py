@@ -51,16 +51,13 @@ CHANGING = (
 )
 
 
-def audit(
-    settings: AuditSettings, candidates: Sequence[Candidate], *, progress: "tqdm[Any] | None" = None, command: str = ""
-) -> Report:
+def audit(settings: AuditSettings, candidates: Sequence[Candidate], *, progress: "tqdm[Any]", command: str) -> Report:
     """Measure all candidates, from `find_candidates`; the report's sections are about the first one.
 
     `progress` counts the states that are scored; `command` makes the report again. An environment, a model, a camera or
     rollouts that cannot be used are an `InputError`.
     """
     begun = time.perf_counter()
-    progress = tqdm(disable=True) if progress is None else progress
     progress.total = estimate_states(candidates)
     reports: list[Report] = []
     for scenes in _group(candidates):
@@ -109,8 +106,8 @@ def _audit_scene(
         visited = States.concatenate([rollout.states for rollout in rollouts])
         # A state made from its numbers would lack what differs from the renderer's scene.
         is_changing = any(change is not None for rollout in rollouts for change in rollout.with_initial.changes or ())
-        reason = ORDERED if rewards.encoder.ordered else CHANGING if is_changing else NO_STATES
-        task = None if is_changing or rewards.encoder.ordered else settings.task_states(env, visited.rows)
+        obstacle = ORDERED if rewards.encoder.ordered else CHANGING if is_changing else ""
+        task = None if obstacle else settings.task_states(env, visited.rows)
         samples = collect(settings, scene, task, rollouts)
         black = scene.black(visited[:1])
         reports: list[Report] = []
@@ -120,7 +117,7 @@ def _audit_scene(
             agreed = agreements(samples, reward, seed)
             others = {name: view(spec) for name, spec in control_rewards(candidate.reward).items()}
             measured = controls(samples, reward, others, black)
-            searched = AdversarialSearch(left_out=reason)
+            searched = AdversarialSearch(left_out=obstacle or NO_STATES)
             if task is not None:
                 searched = exploits.find_exploits(scene, task, reward, samples, seed=seed)
             sections: dict[str, Any] = {}
@@ -136,7 +133,7 @@ def _audit_scene(
                 agreements=agreed,
                 exploits=searched,
                 controls=measured,
-                notes=[*[ORDERED] * rewards.encoder.ordered, *filter(None, [candidate.note])],
+                notes=[note for note in (obstacle if rewards.encoder.ordered else "", candidate.note) if note],
                 **sections,
             )
             reports.append(report)
@@ -155,11 +152,11 @@ def _check_camera(scene: Scene, rollouts: Sequence[Trajectory]) -> None:
 
 def agreements(samples: Samples, reward: Reward, seed: int) -> Mapping[str, Agreement]:
     """Agreement with success, by where the states are from; empty if success is unknown."""
-    measured = {}
-    for name, own, groups in (("rollouts", samples.visited, samples.groups), (AROUND, samples.around, None)):
-        if own is not None and own.success is not None:
-            measured[name] = measure_agreement(reward(own.features), own.success, groups=groups, seed=seed)
-    return measured
+    return {
+        name: measure_agreement(reward(own.features), own.success, groups=groups, seed=seed)
+        for name, own, groups in (("rollouts", samples.visited, samples.groups), (AROUND, samples.around, None))
+        if own is not None and own.success is not None
+    }
 
 
 def controls(
@@ -181,11 +178,9 @@ def controls(
         explanation = "A black frame should not score above failures as reliably as a success does."
         blackened = np.where(success, reward(black)[0], reward(features))
         rewards.append(("successes replaced by a black frame", explanation, blackened))
+    chance = chance_limit(success, groups, len(rewards))
     return [
-        Control(
-            name=name, explanation=why, auc=auc(values, success), chance=chance_limit(success, groups, len(rewards))
-        )
-        for name, why, values in rewards
+        Control(name=name, explanation=why, auc=auc(values, success), chance=chance) for name, why, values in rewards
     ]
 
 
