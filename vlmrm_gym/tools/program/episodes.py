@@ -54,6 +54,10 @@ class Examples:
     def __len__(self) -> int:
         return len(self.episodes)
 
+    def select(self, *, experts: bool) -> list[Trajectory]:
+        """Return the episodes that a program must be completed by, or all others."""
+        return [one for one, is_expert in zip(self.episodes, self.experts, strict=True) if is_expert == experts]
+
     def succeeded(self, number: int) -> bool | None:
         """Tell whether an episode is a success; None if that is not known of every step."""
         success = self.episodes[number].known_success
@@ -93,20 +97,11 @@ def gather(
     successes. Without policies and datasets the way to the goal takes their place, if the task's record knows goals:
     from the state of a reset to a goal state in the first half of an episode, and there for the other half.
 
-    Args:
-        id: The environment's ID, or "package.module:function", which makes it.
-        env_kwargs: Keyword arguments of the function, or of another package's ID.
-        camera: See `vlmrm_gym.VLMReward`; None: the task's own, else the environment's. One view.
-        size: Height and width of the frames, `Program.size`; None: the environment's own.
-        policies: Of experts, by the names of their episodes: each makes the policy of an environment.
-        rollouts: Folders of datasets of `vlmrm-gym dataset`.
-        episodes: Of each behaviour that is played, at least 1.
-        steps: The most steps of an episode; None: the environment's own time limit, or `STEPS`.
-        seed: Of everything that is drawn, from 0.
-        progress: Called after each episode.
-
-    Raises:
-        InputError: The environment, a number, a camera or a dataset cannot be used.
+    The environment is that of an ID or a function, see `make_unscored_env`, seen by one camera (None: the task's own,
+    else the environment's) at `size`, `Program.size`. `policies` make the policies of experts of an environment, by the
+    names of their episodes; `rollouts` are folders of datasets. Of each behaviour that is played there are so many
+    `episodes`, of at most so many `steps` (None: the environment's own time limit, or `STEPS`). `progress` is called
+    after each episode. What cannot be used is an InputError.
     """
     with as_input_error():
         size = check_size("size", size)

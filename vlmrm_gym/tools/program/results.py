@@ -15,11 +15,7 @@ from vlmrm_gym.rewards.program.spec import Program
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Shares of the episodes that complete a program.
-
-    Raises:
-        ValueError: A share is not from 0 to 1, or the threshold is not finite.
-    """
+    """Shares of the episodes that complete a program."""
 
     random: float = 0.1
     """Of random behaviour, and of constant behaviour, at most."""
@@ -87,13 +83,6 @@ class Accuracy:
     auc: float | None
     """How often a frame of success has a higher value than one of failure: see `metrics.auc`. None without both."""
 
-    @classmethod
-    def count(cls, unit: str, predicted: NDArray[np.bool_], true: NDArray[np.bool_], auc: float | None) -> "Accuracy":
-        """Count the outcomes of N predictions, bool (N,)."""
-        names = ("true_negatives", "false_positives", "false_negatives", "true_positives")
-        counts = np.bincount(2 * true + predicted, minlength=4).tolist()
-        return cls(unit=unit, auc=auc, **dict(zip(names, counts, strict=True)))
-
     @property
     def accuracy(self) -> float:
         """The share that is right, from 0 to 1."""
@@ -148,11 +137,7 @@ class Verification:
         return table
 
     def write(self, folder: Path) -> None:
-        """Write report.html, with the frames that decide, which needs no network, and verification.json, the numbers.
-
-        Raises:
-            OSError: A file could not be written.
-        """
+        """Write report.html, with the frames that decide, and verification.json, the numbers."""
         from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
         from vlmrm_gym.tools.check.report import embed
@@ -169,8 +154,13 @@ class Verification:
             values = [None if np.isnan(value) else value for value in one.values.tolist()]
             place = {"rule": one.rule, "behaviour": one.behaviour, "episode": one.episode}
             failures.append({**place, "steps": one.steps.tolist(), "values": values})
-        accuracy = None if self.accuracy is None else {**asdict(self.accuracy), "accuracy": self.accuracy.accuracy}
-        outcome = {name: getattr(self, name) for name in ("environment", "accepted", "verified", "subtasks")}
-        known = {"program": self.program.name, "sha256": self.program.sha256, **outcome, "limits": asdict(self.limits)}
-        known |= {"rows": [asdict(row) for row in self.rows], "accuracy": accuracy, "failures": failures}
-        atomic_write_text(folder / "verification.json", json.dumps(known, indent=2))
+        numbers = {
+            "program": self.program.name,
+            "sha256": self.program.sha256,
+            **{name: getattr(self, name) for name in ("environment", "accepted", "verified", "subtasks")},
+            "limits": asdict(self.limits),
+            "rows": [asdict(row) for row in self.rows],
+            "accuracy": self.accuracy and {**asdict(self.accuracy), "accuracy": self.accuracy.accuracy},
+            "failures": failures,
+        }
+        atomic_write_text(folder / "verification.json", json.dumps(numbers, indent=2))

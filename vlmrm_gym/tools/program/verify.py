@@ -49,21 +49,11 @@ ALIKE = "The program must not return the same for every frame of every episode."
 def verify(
     program: Program, examples: Examples, limits: Limits | None = None, progress: Callable[[], object] = lambda: None
 ) -> Verification:
-    """Verify a program.
+    """Verify a program on the episodes that `gather` made; `progress` is called after each.
 
-    Each episode is scored twice, in two processes and in other batches, and must get the same answers. Experts are
-    scored again with frames that are moved by a pixel, and frozen, reversed, shuffled and black; the guide says where
-    those apply. An untrained episode that is known to be a success does not count.
-
-    Args:
-        program: The program. No warning says that it was not verified.
-        examples: What `gather` made.
-        limits: None: the defaults.
-        progress: Called after each episode.
-
-    Raises:
-        ProgramError: The program cannot be executed at all.
-        InputError: It sees states, and those of the environment are frames; or frames of another size.
+    Each is scored twice, in two processes and in other batches, and must get the same answers. Experts are scored again
+    with frames that are moved by a pixel, and frozen, reversed, shuffled and black. If the program cannot be executed
+    at all, that is a ProgramError; if it sees other frames than these, or states that are not there, an InputError.
     """
     if program.inputs == "states" and any(one.states.rows.ndim != 2 for one in examples.episodes):
         rule = "`inputs` must be 'frames' for an environment whose frames are stored. Received 'states'."
@@ -306,5 +296,11 @@ def _measure_accuracy(shown: Sequence[ScoredEpisode]) -> Accuracy | None:
     predicted, true = np.concatenate([one.levels > 0 for one, _ in known]), success
     if is_stateful := known[0][0].subtasks > 0:
         predicted, true = np.array([(one.completed, bool(one.examples.succeeded(one.number))) for one, _ in known]).T
-    ranking = auc(values, success) if success.any() and not success.all() else None
-    return Accuracy.count("episodes" if is_stateful else "frames", predicted, true, ranking)
+    return Accuracy(
+        unit="episodes" if is_stateful else "frames",
+        true_positives=int((predicted & true).sum()),
+        false_positives=int((predicted & ~true).sum()),
+        false_negatives=int((~predicted & true).sum()),
+        true_negatives=int((~predicted & ~true).sum()),
+        auc=auc(values, success) if success.any() and not success.all() else None,
+    )

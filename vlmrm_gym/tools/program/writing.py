@@ -19,7 +19,7 @@ from vlmrm_gym.rewards.endpoint.messages import Message, ask_about, encode, stri
 from vlmrm_gym.rewards.endpoint.questioner import Question, Questioner
 from vlmrm_gym.rewards.endpoint.scores import ScoresFile
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
-from vlmrm_gym.rewards.program.spec import Program, ProgramError
+from vlmrm_gym.rewards.program.spec import Program
 from vlmrm_gym.tools.program.episodes import Examples
 from vlmrm_gym.tools.program.results import Failure, Limits, Verification
 from vlmrm_gym.tools.program.verify import verify
@@ -144,10 +144,9 @@ def write_program(
     """
     limits, verification, problem = limits or Limits(), None, ""
     options: dict[str, Any] = {"size": examples.size, "isolate": isolate}
-    kinds = list(zip(examples.episodes, examples.experts, strict=True))
-    others = [one for one, is_expert in kinds if not is_expert] or examples.episodes
+    others = examples.select(experts=False) or examples.episodes
     initial = [examples.draw(one.states[:1])[0] for one in others[:NUM_IMAGES]]
-    experts = [] if goals else [one for one, is_expert in kinds if is_expert][:NUM_IMAGES]
+    experts = [] if goals else examples.select(experts=True)[:NUM_IMAGES]
     goals = [*goals, *(examples.draw(one.states[_find_goal(one) :][:1])[0] for one in experts)]
     images = [(f"Beginning {number}:", encode(image)) for number, image in enumerate(initial, 1)]
     images += [(f"Goal {number}:", encode(image)) for number, image in enumerate(goals, 1)]
@@ -158,23 +157,21 @@ def write_program(
     for number in range(1, rounds + 1):
         text, truncated = conversation.ask(question)
         conversation.write(folder)
-        source, path = read_program(text), folder / f"program_{number}.py"
         problem = "Your answer was cut off." if truncated else "There is no program in your answer."
-        if source is not None and not truncated:
-            atomic_write_text(path, source)
+        if not truncated and (source := read_program(text)) is not None:
+            atomic_write_text(path := folder / f"program_{number}.py", source)
             try:
-                verification = verify(Program(source=source, **options), examples, limits, progress)
-                problem = ""
-            except (ProgramError, ValueError) as error:
+                found = verify(Program(source=source, **options), examples, limits, progress)
+            except ValueError as error:
                 problem = f"The program cannot be executed: {error}"
-        if verification is None or problem:
-            question = _ask(f"{problem} {MEND}")
-            continue
-        verification = replace(verification, program=Program(path=str(path), **options))
-        verification.write(folder / f"round_{number}")
-        if not verification.failures:
-            break
-        question = ask_to_mend(verification.failures)
+            else:
+                verification = replace(found, program=Program(path=str(path), **options))
+                verification.write(folder / f"round_{number}")
+                if not verification.failures:
+                    break
+                question = ask_to_mend(verification.failures)
+                continue
+        question = _ask(f"{problem} {MEND}")
     if verification is None:
         raise InputError(
             f"`model` must answer with a program that can be executed. None of {rounds} answers had one; of the last: "
