@@ -24,7 +24,6 @@ class Candidate:
     """A combination of a reward, a render style and cameras: a row of the table."""
 
     name: str
-    """Of the reward."""
     reward: RewardSpec
     textured: bool | None
     """None if the environment has one render style."""
@@ -133,25 +132,19 @@ class ContactSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """The numbers of one combination of settings. None: it could not be measured."""
+    """The numbers of one combination of settings, which `summary.MEASURES` explains. None: it could not be measured."""
 
     states: str | None = None
     """Which states AUC and EPIC distance are of: "rollouts" or "states around the goal"."""
     auc: Interval | None = None
-    """How often a success has a higher reward than a failure."""
     epic: Interval | None = None
-    """EPIC distance to the labels."""
     control_auc: float | None = None
-    """The highest AUC of the controls that chance does not explain; 0.5 if it explains all."""
+    """0.5 if chance explains all controls."""
     exploit_excess: float | None = None
-    """Highest reward of an exploit minus the median reward of successes, in units of the distance between the median
-    rewards of successes and of failures. Above 0: the best exploit gets more than the median success."""
     threshold: float | None = None
     """The threshold of a `Success` that was asked for, or that tells successes from failures best."""
     false_positives: float | None = None
-    """Share of the failures with a reward of at least the threshold."""
     misses: float | None = None
-    """Share of the successes with a reward below the threshold."""
 
     @property
     def ranks(self) -> bool | None:
