@@ -193,7 +193,7 @@ def landscapes(
     """
     plots: dict[str, Landscape] = {}
     for path in [] if task is None else task.paths():
-        features = scene.features(path.states)
+        features = scene.features(States(path.states))
         if path.line is None:
             lines = {label: curve(features) for label, curve in curves.items()}
             goal = task.succeeds(path.states) if task is not None and samples.knows_success else None

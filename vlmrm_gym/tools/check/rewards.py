@@ -24,7 +24,6 @@ from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import Features, Rewards
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.backends import make_scoring_queue
-from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.state_encoder import StateEncoder
 from vlmrm_gym.states import States, StateView
 
@@ -37,6 +36,8 @@ ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Alphas of the landscape, besides that of the reward, if there is a baseline."""
 BATCH = 32
 """States that are drawn while those before them are encoded."""
+PROGRESS = 256
+"""States that are scored before the progress is told."""
 
 
 class EncodedRewards:
@@ -93,7 +94,7 @@ def control_rewards(spec: RewardSpec) -> dict[str, RewardSpec]:
 class Scene:
     """An environment, its cameras and the model that encodes what they see: each state is drawn and encoded once.
 
-    `progress` is called with the number of states after every batch that was encoded. A camera that does not exist is a
+    `progress` is called with the numbers of states that have been encoded. A camera that does not exist is a
     ValueError. Close it; the environment stays open.
     """
 
@@ -111,22 +112,18 @@ class Scene:
         self._queue = make_scoring_queue(lambda device: self._encoder, self.view.make_renderer)
         self._queue.batch_size = min(BATCH, self._queue.batch_size)
 
-    def features(self, states: States | NDArray[np.float64], lengths: Sequence[int] = ()) -> Features:
+    def features(self, states: States, lengths: Sequence[int] = ()) -> Features:
         """Encode the features of N states from every camera, float32 (N, V, D).
 
         An ordered model needs the `lengths` of the episodes that the states are of, one after the other.
         """
-        every, size, ordered = _as_states(states), self._queue.batch_size, self._queue.info.ordered
-        if not ordered:
-            lengths = [size] * -(-len(every) // size)
-        parts = [every[end - length : end] for end, length in zip(np.cumsum(lengths), lengths, strict=True)]
-        requests = [Request(part, np.arange(len(part)), {0: None} if ordered else None) for part in parts]
-        self._queue.submit(*requests)
-        for request in requests:
-            if error := request.error():
-                raise error
-            self._progress(len(request))
-        return np.concatenate([request.features for request in requests])
+        if not self._queue.info.ordered:
+            lengths = [PROGRESS] * -(-len(states) // PROGRESS)
+        features: list[Features] = []
+        for end, length in zip(np.cumsum(lengths), lengths, strict=True):
+            features.append(self._queue.features(states[end - length : end]))
+            self._progress(len(features[-1]))
+        return np.concatenate(features)
 
     def black(self, states: States) -> Features | None:
         """The features of frames of N states if they were black, float32 (N, V, D); None if no frame is seen."""
@@ -137,15 +134,11 @@ class Scene:
             warnings.simplefilter("ignore", UserWarning)
             return self._encoder.features(frames)
 
-    def draw(self, states: States | NDArray[np.float64]) -> NDArray[np.uint8]:
+    def draw(self, states: States) -> NDArray[np.uint8]:
         """Draw states from every camera at the environment's own size: uint8 (N, V, H, W, 3)."""
-        return self._queue.frames(_as_states(states), self.view.size)
+        return self._queue.frames(states, self.view.size)
 
     def close(self) -> None:
         """Free the graphics resources."""
         self._queue.close()
         self.view.close()
-
-
-def _as_states(states: States | NDArray[np.float64]) -> States:
-    return states if isinstance(states, States) else States(states)

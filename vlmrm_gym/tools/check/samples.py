@@ -90,11 +90,11 @@ def collect(settings: AuditSettings, scene: Scene, task: TaskStates | None, roll
     seen = Sample(visited, scene.features(visited, [len(rollout) for rollout in rollouts]), success)
     rng, around, goals = np.random.default_rng(settings.seed), None, None
     if task is not None:
-        rows = task.sample(AROUND, rng)
+        made = States(task.sample(AROUND, rng))
         knows_success = task.has_success_fn and settings.labels is None
-        around = Sample(States(rows), scene.features(rows), task.succeeds(rows) if knows_success else None)
-        if knows_success and len(rows := task.goals(GOALS, rng)):
-            goals = Sample(States(rows), scene.features(rows), np.full(len(rows), True))
+        around = Sample(made, scene.features(made), task.succeeds(made.rows) if knows_success else None)
+        if knows_success and len(made := States(task.goals(GOALS, rng))):
+            goals = Sample(made, scene.features(made), np.full(len(made), True))
     if goals is None and success is not None and success.any():
         goals = seen[rng.permutation(np.flatnonzero(success))[:GOALS]]
     return Samples(rollouts=rollouts, visited=seen, around=around, goals=goals, passed=settings.rollouts is not None)
