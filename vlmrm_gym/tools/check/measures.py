@@ -36,11 +36,8 @@ class Agreement:
     """Agreement of rewards with labels. The measures are None if there is nothing to measure; `problem` says why."""
 
     problem: str | None
-    """Why there are no measures, as a sentence. None if there are."""
     successes: int
-    """How many labels are True."""
     failures: int
-    """How many are False."""
     auc: Interval | None = None
     """How often a success has a higher reward than a failure, from 0 to 1; chance is 0.5."""
     epic: Interval | None = None
