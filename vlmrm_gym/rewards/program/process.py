@@ -1,6 +1,7 @@
 """Runs a program in a process of its own, which has nothing but the frames. `runner` is the other side."""
 
 import math
+import mmap
 import os
 import pickle
 import resource
@@ -28,21 +29,8 @@ SECONDS = 10.0
 START_SECONDS = 60.0
 """Seconds that the process may take to import NumPy, and to execute the program."""
 
-# This package and those around it without their `__init__`, which import Gymnasium.
-_START = """
-import importlib, sys, types
-package, folder, *places = sys.argv[1:]
-sys.path += places
-names = package.split(".")
-for i in range(len(names)):
-    name = ".".join(names[: i + 1])
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [folder]
-importlib.import_module(f"{package}.runner").main()
-"""
-_PACKAGE = __name__.rpartition(".")[0]
-MAX_TEXT = 2_400
-"""Bytes of a text that are read."""
+# `runner` is imported as a file, before anything of the same name in site-packages: its package imports Gymnasium.
+_START = "import sys; sys.path += sys.argv[1:]; import runner; runner.main()"
 _NO_ANSWER = "It wrote to the pipe in which its answers are."
 _SIGNALS = {
     signal.SIGSYS: "It made a system call that is forbidden: no files, network, processes, threads or signals.",
@@ -69,16 +57,16 @@ class IsolatedProgram:
         if not size:
             rule = f"A frame must have at most {REGION:,} bytes. Received {frames[:1].nbytes:,}."
             raise ProgramError.of(self._name, rule, 0, len(frames))
-        for start in range(0, len(frames), size):
-            try:
+        try:
+            for start in range(0, len(frames), size):
                 memory = self._call(frames[start : start + size], memory, values)
-            except _Failed as failed:
-                self.close()
-                number = min(len(values), len(frames) - 1)
-                raise ProgramError.of(self._name, str(failed), number, len(frames), words=failed.words) from None
-            except BaseException:  # Ctrl-C: the next answer would be of this call
-                self.close()
-                raise
+        except _Failed as failed:
+            self.close()
+            number = min(len(values), len(frames) - 1)
+            raise ProgramError.of(self._name, str(failed), number, len(frames), words=failed.words) from None
+        except BaseException:  # Ctrl-C: the next answer would be of this call
+            self.close()
+            raise
         return np.array(values), memory
 
     def _call(self, frames: NDArray[Any], memory: bytes | None, values: list[float]) -> bytes | None:
@@ -133,12 +121,12 @@ class _Process:
         readable = os.open(f"/proc/self/fd/{writable}", os.O_RDONLY)
         try:
             os.truncate(writable, REGION)
-            self._region = np.memmap(open(writable, "r+b", closefd=False), mode="r+", shape=(REGION,))  # noqa: SIM115
+            self._region = np.frombuffer(mmap.mmap(writable, REGION), dtype=np.uint8)
             specs = (util.find_spec("numpy"), util.find_spec("cv2"))
             places = dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin)
             # Without PYTHONHASHSEED the order of a set would differ from worker to worker; -I would ignore it.
             self._child = subprocess.Popen(
-                [sys.executable, "-sSPc", _START, _PACKAGE, str(Path(__file__).parent), *places],
+                [sys.executable, "-sSPc", _START, str(Path(__file__).parent), *places],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -190,7 +178,7 @@ class _Process:
             raise _Failed(_NO_ANSWER)
         payload = self._take(size, until, seconds)
         if kind == b"e":
-            raise _Failed("", words=payload[:MAX_TEXT].decode(errors="replace"))
+            raise _Failed("", words=payload.decode(errors="replace"))
         return payload
 
     def _take(self, size: int, until: float, seconds: float) -> bytes:

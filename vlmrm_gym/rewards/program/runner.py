@@ -1,11 +1,11 @@
 """Executes a program: in a process of its own, which has nothing else. See `process`, the other side.
 
-Imports nothing of this package but `sandbox`. It reads, pickled, the program's name and source, the descriptor of the
-shared memory in which frames are, and the process that started it; then for each call the shape and dtype of the
-frames, and what is remembered of those before them. It writes records: a letter, a length, and so many bytes. First,
-before the program's code runs, "b": it begins, or why the process cannot be isolated. Then, in words of the program:
-"r": ready, with the names of sub-tasks. "v": the answer for a frame, a float64. "m": what sub-tasks remember after the
-last frame. "e": the text of an error.
+Imports nothing of this package but the file `sandbox` beside it. It reads, pickled, the program's name and source, the
+descriptor of the shared memory in which frames are, and the process that started it; then for each call the shape and
+dtype of the frames, and what is remembered of those before them. It writes records: a letter, a length, and so many
+bytes. First, before the program's code runs, "b": it begins, or why the process cannot be isolated. Then, in words of
+the program: "r": ready, with the names of sub-tasks. "v": the answer for a frame, a float64. "m": what sub-tasks
+remember after the last frame. "e": the text of an error.
 """
 
 import importlib
@@ -24,8 +24,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-
-from vlmrm_gym.rewards.program import sandbox
 
 MODULES = (
     *("abc", "array", "bisect", "cmath", "collections", "collections.abc", "colorsys", "contextlib", "copy", "ctypes"),
@@ -194,6 +192,7 @@ class _Output(io.TextIOBase):
 
 def main() -> NoReturn:
     """Serve the process that started this one, until it ends or closes the pipe."""
+    sandbox: Any = importlib.import_module("sandbox")
     requests, output = sys.stdin.buffer, _Output()
     name, source, descriptor, parent = pickle.load(requests)
     sandbox.die_with_parent(parent)
