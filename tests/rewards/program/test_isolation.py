@@ -121,6 +121,16 @@ def check_runs(bright):
     bright.close()
 
 
+def test_a_program_that_a_pipe_does_not_hold_is_read_as_the_process_starts(monkeypatch):
+    """That takes as long as starting may take, and longer than a frame may."""
+    monkeypatch.setattr(process, "SECONDS", 0.0)
+    long = f"{BRIGHT}\n#{'x' * 2**18}"
+    IsolatedProgram(long, "long.py").close()
+    monkeypatch.setattr(process, "START_SECONDS", 0.0)
+    with pytest.raises(ProgramError, match=r"long\.py cannot be used\. It does not read what it is given"):
+        IsolatedProgram(long, "long.py")
+
+
 def test_descriptors_may_be_many():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2_000)), hard))
@@ -182,9 +192,9 @@ FAILING = {
 
 
 def test_a_program_that_fails_before_the_first_frame(monkeypatch, subtests):
-    monkeypatch.setattr(process, "START_SECONDS", 2.0)
     before = children()
     for source, error in FAILING.items():
+        monkeypatch.setattr(process, "START_SECONDS", 2.0 if source.startswith("while") else 60.0)
         with subtests.test(source[:60]):
             with pytest.raises(ProgramError, match=error) as raised:
                 IsolatedProgram(source, "bad.py")

@@ -85,10 +85,7 @@ class IsolatedProgram:
     def _start(self) -> "_Process":
         process = _Process(self._source, self._name)
         try:
-            if obstacle := process.receive(b"b", START_SECONDS).decode():  # the program has not begun: our words
-                raise _Failed(f"It cannot be isolated: {obstacle}. Read it, and pass isolate=False to trust it.")
-            names = process.receive(b"r", START_SECONDS).decode(errors="replace")
-            self.subtasks = tuple(names.split("\0")) if names else ()
+            self.subtasks = process.start()
             check_subtasks(self.subtasks)
         except BadProgram as error:
             process.close()
@@ -144,7 +141,15 @@ class _Process:
         self._thread = threading.current_thread()
         os.set_blocking(self._in, False)
         weakref.finalize(self, _end, self._child, self._log)
-        self._write(pickle.dumps((name, source, readable, os.getpid())))
+        self._program = pickle.dumps((name, source, readable, os.getpid()))
+
+    def start(self) -> tuple[str, ...]:
+        """Send the program; returns what it says that its sub-tasks are. Raises `_Failed`."""
+        self._write(self._program, START_SECONDS)
+        if obstacle := self.receive(b"b", START_SECONDS).decode():  # the program has not begun: these are our words
+            raise _Failed(f"It cannot be isolated: {obstacle}. Read it, and pass isolate=False to trust it.")
+        names = self.receive(b"r", START_SECONDS).decode(errors="replace")
+        return tuple(names.split("\0")) if names else ()
 
     @property
     def has_ended(self) -> bool:
@@ -159,12 +164,12 @@ class _Process:
         _, most = resource.prlimit(self._child.pid, resource.RLIMIT_CPU)  # this user may have a limit
         seconds = seconds if most == resource.RLIM_INFINITY else min(seconds, most)
         resource.prlimit(self._child.pid, resource.RLIMIT_CPU, (seconds, most))
-        self._write(pickle.dumps((frames.shape, frames.dtype.str, memory)))
+        self._write(pickle.dumps((frames.shape, frames.dtype.str, memory)), SECONDS)
 
-    def _write(self, message: bytes) -> None:
+    def _write(self, message: bytes, seconds: float) -> None:
         left = memoryview(message)
         while left:
-            if not _wait(self._in, select.POLLOUT, SECONDS):
+            if not _wait(self._in, select.POLLOUT, seconds):
                 raise _Failed("It does not read what it is given.")
             try:
                 left = left[os.write(self._in, left) :]
