@@ -102,7 +102,7 @@ def test_named_sets_turn_the_reference_camera():
     }
     for camera in (*sets["front-side"], *sets["around"]):
         assert (camera.distance, camera.elevation, camera.lookat.tolist()) == (2.0, -5.0, [1, 2, 3])
-    assert get_fields(*sets["paper"])["lookat"].tolist() == [0, 0, 1]
+    assert get_fields(*sets["paper"])["lookat"] == (0, 0, 1)
     listed = make_cameras(model, ["track", "front-side", {"azimuth": 7}], own)
     assert [camera.type for camera in listed] == [2, 0, 0, 0]
 

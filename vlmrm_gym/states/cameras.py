@@ -124,8 +124,8 @@ def set_fields(camera: mujoco.MjvCamera, fields: Mapping[str, Any]) -> None:
 
 
 def get_fields(camera: mujoco.MjvCamera) -> dict[str, Any]:
-    """Copy all fields of a camera, so that they can be pickled."""
-    return {field: copy.copy(getattr(camera, field)) for field in FIELDS}
+    """Copy all fields of a camera, so that they can be pickled and compared."""
+    return {field: getattr(camera, field) for field in FIELDS} | {"lookat": tuple(camera.lookat.tolist())}
 
 
 def _type(camera: Mapping[str, Any]) -> int:

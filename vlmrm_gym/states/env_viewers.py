@@ -58,11 +58,11 @@ def own_size(scene: Any) -> tuple[int, int]:
     return scene.mujoco_renderer.height, scene.mujoco_renderer.width
 
 
-def find_look(scene: Any) -> tuple[Mapping[int, bool] | None, int]:
+def find_look(scene: Any) -> dict[str, Any]:
     """Find the visual options and the maximum number of geoms that an environment renders with."""
     if isinstance(scene, PhysicsScene):
-        return None, 10_000
-    return scene.mujoco_renderer._vopt, scene.mujoco_renderer.max_geom
+        return {"visual_options": {}, "max_geom": 10_000}
+    return {"visual_options": scene.mujoco_renderer._vopt, "max_geom": scene.mujoco_renderer.max_geom}
 
 
 def find_camera(scene: Any) -> mujoco.MjvCamera:
@@ -71,33 +71,37 @@ def find_camera(scene: Any) -> mujoco.MjvCamera:
     What these leave open, Gymnasium takes from the state of the first call of `render`. Before that call it is taken
     from the initial pose, so that the frame of a state does not depend on earlier ones: see `pin_camera`.
     """
-    if isinstance(scene, PhysicsScene):
-        camera = mujoco.MjvCamera()
-        mujoco.mjv_defaultFreeCamera(scene.model, camera)
-        chosen = scene.env.render_kwargs.get("camera_id", -1)
-        camera.fixedcamid = scene.model.camera(chosen).id if isinstance(chosen, str) else chosen
-        camera.type = TYPES["free" if chosen == -1 else "fixed"]
-        return camera
-    renderer = scene.mujoco_renderer
-    viewer = find_viewer(renderer)
-    camera = from_fields(_initial_camera(scene) if viewer is None else get_fields(viewer.cam))
-    camera.type, camera.fixedcamid = camera_type(renderer), renderer.camera_id
+    if not isinstance(scene, PhysicsScene):
+        return from_fields(viewer_camera(scene.mujoco_renderer, initial_view(scene)))
+    camera = mujoco.MjvCamera()
+    mujoco.mjv_defaultFreeCamera(scene.model, camera)
+    chosen = scene.env.render_kwargs.get("camera_id", -1)
+    camera.fixedcamid = scene.model.camera(chosen).id if isinstance(chosen, str) else chosen
+    camera.type = TYPES["free" if chosen == -1 else "fixed"]
     return camera
+
+
+def viewer_camera(renderer: MujocoRenderer, initial: CameraFields) -> CameraFields:
+    """Find the camera of a viewer; before the first frame, of one that begins with `initial` and the configuration."""
+    viewer = find_viewer(renderer)
+    camera = from_fields({**initial, **(renderer.default_cam_config or {})}) if viewer is None else viewer.cam
+    kind = TYPES["free" if renderer.camera_id == -1 else "fixed"]
+    return {**get_fields(camera), "type": kind, "fixedcamid": renderer.camera_id}  # chosen at every frame
 
 
 def pin_camera(scene: Any) -> None:
     """Make an environment render with the camera that `find_camera` returns, so that it shows what is scored."""
     if not isinstance(scene, PhysicsScene) and find_viewer(scene.mujoco_renderer) is None:
-        scene.mujoco_renderer.default_cam_config = _initial_camera(scene)
+        renderer = scene.mujoco_renderer
+        renderer.default_cam_config = {**initial_view(scene), **(renderer.default_cam_config or {})}
 
 
-def _initial_camera(scene: Any) -> dict[str, Any]:
-    """Read the camera configuration of a `MujocoRenderer`; what it leaves open is taken from the initial pose."""
+def initial_view(scene: Any) -> CameraFields:
+    """Compute what a camera looks at, and from how far, in the initial pose, as Gymnasium does in the current one."""
     data = mujoco.MjData(scene.model)
     data.qpos[:] = scene.init_qpos if isinstance(scene, MujocoEnv) else scene.model.qpos0
     mujoco.mj_kinematics(scene.model, data)
-    defaults = {"lookat": np.median(data.geom_xpos, axis=0), "distance": scene.model.stat.extent}
-    return {**defaults, **(scene.mujoco_renderer.default_cam_config or {})}
+    return {"lookat": np.median(data.geom_xpos, axis=0), "distance": scene.model.stat.extent}
 
 
 def find_viewer(renderer: Any) -> Any:
@@ -112,11 +116,6 @@ def discard_viewer(renderer: MujocoRenderer) -> None:
     with as_current(viewer.opengl_context):
         viewer.con.free()
     viewer.close()
-
-
-def camera_type(renderer: Any) -> mujoco.mjtCamera:
-    """Tell the type of camera that Gymnasium chooses at every frame: a camera of the model, or a free one."""
-    return TYPES["free" if renderer.camera_id == -1 else "fixed"]
 
 
 def render_own(env: gym.Env[Any, Any]) -> Any:
@@ -178,7 +177,7 @@ def _render_view(env: gym.Env[Any, Any], viewer: OffScreenViewer, camera: Camera
     frame = render_own(env)
     used = get_fields(viewer.cam)
     compared = [name for name in camera if name != "lookat" or camera["type"] != TYPES["tracking"]]  # that follows
-    if np.isnan(position).any() or not all(np.array_equal(used[name], camera[name]) for name in compared):
+    if np.isnan(position).any() or any(used[name] != camera[name] for name in compared):
         raise _unused_camera(env)
     return frame
 

@@ -16,9 +16,6 @@ from vlmrm_gym.states.opengl import OpenGLContext, make_context
 from vlmrm_gym.states.scene_changes import AppliedChanges, SceneChange, same_sizes
 from vlmrm_gym.states.states import Quality, check_states
 
-Look = tuple[Quality, Mapping[int, bool], int]
-"""Quality, visual options, and maximum number of geoms of a renderer."""
-
 
 class MuJoCoRenderer:
     """Renders states of a MuJoCo model. A frame equals, pixel for pixel, that of `mj_forward` and a render.
@@ -44,7 +41,12 @@ class MuJoCoRenderer:
         max_geom: int = 10_000,
     ) -> None:
         self.height, self.width = height, width
-        self.look: Look = quality, dict(visual_options or {}), max_geom
+        self.look: dict[str, Any] = {
+            "quality": quality,
+            "visual_options": dict(visual_options or {}),
+            "max_geom": max_geom,
+        }
+        """Keyword arguments that other sizes and cameras do not change."""
         self._cameras = make_cameras(model, camera)
         self._model = copy.copy(model)
         self._model.vis.global_.offheight, self._model.vis.global_.offwidth = self.height, self.width
@@ -68,17 +70,12 @@ class MuJoCoRenderer:
 
     def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> "MuJoCoRenderer":
         """See `EnvRenderer`."""
-        return self._copy(*render_size(self.height, self.width), self._cameras)
+        return MuJoCoRenderer(self._model, *render_size(self.height, self.width), camera=self._cameras, **self.look)
 
     def from_cameras(self, camera: Cameras) -> "MuJoCoRenderer":
         """Make this renderer with other cameras; named sets turn its first one. A ValueError if one does not exist."""
-        return self._copy(self.height, self.width, make_cameras(self._model, camera, self._cameras[0]))
-
-    def _copy(self, height: int, width: int, cameras: Sequence[mujoco.MjvCamera]) -> "MuJoCoRenderer":
-        quality, options, geoms = self.look
-        return MuJoCoRenderer(
-            self._model, height, width, camera=cameras, quality=quality, visual_options=options, max_geom=geoms
-        )
+        cameras = make_cameras(self._model, camera, self._cameras[0])
+        return MuJoCoRenderer(self._model, self.height, self.width, camera=cameras, **self.look)
 
     def is_equivalent(self, other: object) -> bool:
         """Tell whether this renderer, given scene changes of model and cameras, renders another one's frames."""
@@ -128,13 +125,12 @@ class _Canvas:
     """An OpenGL context with the meshes and textures of a renderer's model uploaded."""
 
     def __init__(self, renderer: MuJoCoRenderer) -> None:
-        quality, visual_options, max_geom = renderer.look
         self._model, self._cameras = copy.copy(renderer._model), [copy.copy(camera) for camera in renderer._cameras]
         self._changes = AppliedChanges(self._model, self._cameras)
         self._data = mujoco.MjData(self._model)
-        self._options = make_options(visual_options)
-        self._scene = mujoco.MjvScene(self._model, max_geom)
-        if quality == "fast":
+        self._options = make_options(renderer.look["visual_options"])
+        self._scene = mujoco.MjvScene(self._model, renderer.look["max_geom"])
+        if renderer.look["quality"] == "fast":
             self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
             self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
         self._viewport = mujoco.MjrRect(0, 0, renderer.width, renderer.height)

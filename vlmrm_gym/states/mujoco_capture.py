@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.states import env_viewers
 from vlmrm_gym.states.cameras import from_fields
 from vlmrm_gym.states.mujoco import MuJoCoRenderer, pose
-from vlmrm_gym.states.scene_changes import CAMERA_FIELD, SceneChange, same_sizes, same_value
+from vlmrm_gym.states.scene_changes import CAMERA_FIELD, SceneChange, same_sizes
 from vlmrm_gym.states.watch import ModelWatch, PhysicsWatch, ViewerWatch, Watch, data_memory, restored, small_memory
 
 _FIRST = 2
@@ -41,14 +41,13 @@ class MuJoCoCapture:
         trial: "Trial | None",
     ) -> None:
         self._scene: Any = env_viewers.find_scene(env)
-        self._renderer, self._own_camera, self._trial = renderer, own_camera, trial
-        self._cameras = cameras
+        self._renderer, self._cameras, self._own_camera, self._trial = renderer, cameras, own_camera, trial
         watched_env = env.unwrapped if trial is None else env
         is_physics = isinstance(self._scene, env_viewers.PhysicsScene)
         self._viewer = (PhysicsWatch if is_physics else ViewerWatch)(watched_env, self._scene, renderer)
-        self._camera_change = self._compare_cameras()
-        self._last_changes: tuple[SceneChange, SceneChange] | None = None
-        self._last_with_camera: SceneChange | None = None
+        self._last: tuple[SceneChange | None, Sequence[Mapping[str, Any]]] | None = None
+        """The model's change and the cameras, of which `_change` was made."""
+        self._change: SceneChange | None = None
         self._model: mujoco.MjModel | None = None
         self._watch: ModelWatch | None = None
         """Of the model; None if it cannot be drawn."""
@@ -80,31 +79,24 @@ class MuJoCoCapture:
             frame = self._viewer.render(self._renderer.height, self._renderer.width, cameras)
             return np.zeros(self._renderer.state_size), SceneChange(frame=frame)
         change, self._after_reset = self._watch.change(after_reset=self._after_reset), False
-        if self._own_camera and (camera := self._viewer.camera()) is not self._cameras[0]:
-            self._cameras = [camera]
-            self._camera_change = self._compare_cameras()
-        return self._renderer.capture(self._scene), self._with_camera(change)
+        cameras = [self._viewer.camera()] if self._own_camera else self._cameras
+        return self._renderer.capture(self._scene), self._with_cameras(change, cameras)
 
     def _trial_passes(self) -> bool:
         return self._trial is None or self._trial(self._scene, self._viewer, self._renderer, self._own_camera)
 
-    def _compare_cameras(self) -> SceneChange | None:
-        moved = {
-            f"{CAMERA_FIELD}{number}.{name}": value
-            for number, (camera, fields) in enumerate(zip(self._cameras, self._renderer.cameras, strict=True))
-            for name, value in camera.items()
-            if not same_value(value, fields[name])
-        }
-        return SceneChange(moved) if moved else None
-
-    def _with_camera(self, change: SceneChange | None) -> SceneChange | None:
-        """The model's change together with the camera's. The same change gives the same object."""
-        if self._camera_change is None or change is None:
-            return change or self._camera_change
-        if self._last_changes != (self._camera_change, change):
-            self._last_changes = self._camera_change, change
-            self._last_with_camera = SceneChange({**self._camera_change.fields, **change.fields})
-        return self._last_with_camera
+    def _with_cameras(self, change: SceneChange | None, cameras: Sequence[Mapping[str, Any]]) -> SceneChange | None:
+        """Put the model's change and those of the cameras together. The same ones give the same object."""
+        if self._last != (change, cameras):
+            self._last = change, cameras
+            moved = {
+                f"{CAMERA_FIELD}{number}.{name}": value
+                for number, (camera, fields) in enumerate(zip(cameras, self._renderer.cameras, strict=True))
+                for name, value in camera.items()
+                if value != fields[name]
+            }
+            self._change = SceneChange({**moved, **(change.fields if change else {})}) if moved else change
+        return self._change
 
     def __getstate__(self) -> dict[str, Any]:
         # What is watched is memory of this environment's model, which a copy does not share.
@@ -142,8 +134,7 @@ class Trial:
         env_frame = env_viewers.render_own(self._env)
         if is_first and not own_camera:  # it is not pinned, and a new viewer of Gymnasium's has chosen it
             camera = watch.camera()
-        _, options, max_geom = renderer.look
-        look = {"quality": "faithful", "visual_options": options, "max_geom": max_geom}
+        look = {**renderer.look, "quality": "faithful"}
         with closing(MuJoCoRenderer(model, *env_viewers.own_size(scene), camera=from_fields(camera), **look)) as exact:
             frame = exact.render(state[None])[0]
         if is_first and isinstance(env_viewers.find_viewer(drawer), OffScreenViewer):

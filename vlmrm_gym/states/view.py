@@ -214,9 +214,8 @@ def make_renderer(env: gym.Env[Any, Any], *, camera: Any = None, quality: Qualit
         from vlmrm_gym.states.env_viewers import find_camera, find_look, own_size
         from vlmrm_gym.states.mujoco import MuJoCoRenderer
 
-        cameras, (options, max_geom) = cameras or find_camera(scene), find_look(scene)
-        look = {"quality": quality, "visual_options": options, "max_geom": max_geom}
-        return MuJoCoRenderer(scene.model, *own_size(scene), camera=cameras, **look)
+        look = {"camera": cameras or find_camera(scene), "quality": quality, **find_look(scene)}
+        return MuJoCoRenderer(scene.model, *own_size(scene), **look)
     if not is_drawn_from_states(env):
         return FrameStore()
     from vlmrm_gym.states.classic_control import CartPoleRenderer, MountainCarRenderer

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from xxhash import xxh3_128_digest
 
 from vlmrm_gym.states import env_viewers
-from vlmrm_gym.states.cameras import FIELDS, get_fields
+from vlmrm_gym.states.cameras import get_fields
 from vlmrm_gym.states.drawing import check_frame, resize
 from vlmrm_gym.states.mujoco import MuJoCoRenderer, make_options
 from vlmrm_gym.states.scene_changes import DRAWN, LARGE, SceneChange, field_names, frozen_copy, get_field, same_value
@@ -32,7 +32,6 @@ _option_numbers = attrgetter("label", "frame", "bvh_depth", "flex_layer")
 _perturbation_numbers = attrgetter("select", "flexselect", "skinselect", "active", "active2")
 _scene_numbers = attrgetter("maxgeom", "enabletransform", "stereo", "framewidth")
 _viewport_numbers = attrgetter("left", "bottom", "width", "height")
-_camera_numbers = attrgetter(*(name for name in FIELDS if name != "lookat"))
 _DYNAMIC = [
     getattr(mujoco.mjtVisFlag, f"mjVIS_{name}")
     for name in (
@@ -149,7 +148,7 @@ class Watch(ABC):
         self._env, self._scene = env, scene
         self._code = _render_methods(env, scene)
         self._size = env_viewers.own_size(scene)
-        flags = make_options(renderer.look[1]).flags
+        flags = make_options(renderer.look["visual_options"]).flags
         self._shows_islands = bool(flags[mujoco.mjtVisFlag.mjVIS_ISLAND])
         has_rangefinders = mujoco.mjtSensor.mjSENS_RANGEFINDER in scene.model.sensor_type
         self._shows_dynamics = any(flags[flag] for flag in _DYNAMIC) or bool(
@@ -158,7 +157,7 @@ class Watch(ABC):
 
     @abstractmethod
     def camera(self) -> Mapping[str, Any]:
-        """Get the fields of the camera now. The same object until one changes."""
+        """Get the fields of the camera now."""
 
     def shows_state(self) -> bool:
         """Tell whether state, model and camera determine the environment's frame, drawn by its present code."""
@@ -187,16 +186,9 @@ class Watch(ABC):
 class PhysicsWatch(Watch):
     """Watches an environment of dm_control's, whose `render_kwargs` may ask for more than the model."""
 
-    def __init__(self, env: gym.Env[Any, Any], scene: env_viewers.PhysicsScene, renderer: MuJoCoRenderer) -> None:
-        super().__init__(env, scene, renderer)
-        self._camera: Mapping[str, Any] = {}
-
     def camera(self) -> Mapping[str, Any]:
         """See `Watch`."""
-        now = get_fields(env_viewers.find_camera(self._scene))
-        if not self._camera or not all(same_value(value, self._camera[name]) for name, value in now.items()):
-            self._camera = now
-        return self._camera
+        return get_fields(env_viewers.find_camera(self._scene))
 
     def shows_state(self) -> bool:
         """See `Watch`."""
@@ -212,35 +204,20 @@ class ViewerWatch(Watch):
     """
 
     def __init__(self, env: gym.Env[Any, Any], scene: Any, renderer: MuJoCoRenderer) -> None:
-        (_, options, max_geom), width, height = renderer.look, scene.mujoco_renderer.width, scene.mujoco_renderer.height
         super().__init__(env, scene, renderer)
-        self._first = self._camera = get_fields(env_viewers.find_camera(scene))
-        self._camera_numbers: tuple[Any, ...] | None = None
-        self._configuration = options, max_geom, width, height
+        self._initial = env_viewers.initial_view(scene)
+        self._look = env_viewers.find_look(scene)
         self._shown: list[Any] = []
         """The markers in the last frame that was captured, if they have been put back."""
         self._shown_at = -1.0
-        viewport, empty = mujoco.MjrRect(0, 0, width, height), mujoco.MjvScene(scene.model, max_geom)
-        self._settings = _settings(make_options(options), mujoco.MjvPerturb(), empty, viewport)
+        height, width = self._size
+        empty = mujoco.MjvScene(scene.model, self._look["max_geom"])
+        options, viewport = make_options(self._look["visual_options"]), mujoco.MjrRect(0, 0, width, height)
+        self._settings = _settings(options, mujoco.MjvPerturb(), empty, viewport)
 
     def camera(self) -> Mapping[str, Any]:
         """See `Watch`."""
-        renderer = self._scene.mujoco_renderer
-        viewer = env_viewers.find_viewer(renderer)
-        if viewer is None:  # its camera will begin with the configuration
-            self._camera_numbers = None
-            config = {**self._first, **(renderer.default_cam_config or {})}
-            fields = {**config, "lookat": np.array(config["lookat"], dtype=np.float64)}
-        else:
-            numbers = renderer.camera_id, _camera_numbers(viewer.cam), viewer.cam.lookat.tobytes()
-            if numbers == self._camera_numbers:
-                return self._camera
-            self._camera_numbers = numbers
-            fields = get_fields(viewer.cam)
-        fields["type"], fields["fixedcamid"] = env_viewers.camera_type(renderer), renderer.camera_id
-        if not all(same_value(value, self._camera[name]) for name, value in fields.items()):
-            self._camera = fields
-        return self._camera
+        return env_viewers.viewer_camera(self._scene.mujoco_renderer, self._initial)
 
     def shows_state(self) -> bool:
         """See `Watch`."""
@@ -252,7 +229,7 @@ class ViewerWatch(Watch):
         if source.model is not scene.model or source.data is not scene.data:
             return False
         if viewer is None:
-            return (renderer._vopt, renderer.max_geom, renderer.width, renderer.height) == self._configuration
+            return env_viewers.find_look(scene) == self._look
         if self._shown and scene.data.time != self._shown_at:  # a marker is for one frame
             kept = [marker for marker in viewer._markers if all(marker is not shown for shown in self._shown)]
             viewer._markers[:], self._shown = kept, []
