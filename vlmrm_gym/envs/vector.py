@@ -184,7 +184,6 @@ class VLMRewardVectorEnv(VectorWrapper):
             _check_outer_wrappers(self)
             self._knows_wrappers = True
         self._needs_reset = True
-        self._capture.begin_step()
         step = self._steps.step(actions)
         states, infos = self._capture.capture(step.stepped, step.infos)
         infos = {**infos, "task_reward": step.rewards, "_task_reward": step.stepped}

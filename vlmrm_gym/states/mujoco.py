@@ -48,10 +48,11 @@ class MuJoCoRenderer:
         }
         """Keyword arguments that other sizes and cameras do not change."""
         self._cameras = make_cameras(model, camera)
-        self._model = copy.copy(model)
-        self._model.vis.global_.offheight, self._model.vis.global_.offwidth = self.height, self.width
+        self.model = copy.copy(model)
+        """The model without scene changes. Must not be written to."""
+        self.model.vis.global_.offheight, self.model.vis.global_.offwidth = self.height, self.width
         if quality == "fast":
-            detail = self._model.vis.quality
+            detail = self.model.vis.quality
             detail.offsamples, detail.shadowsize = 0, 1
             detail.numslices, detail.numstacks = min(detail.numslices, 16), min(detail.numstacks, 10)
         self._canvas: _Canvas | None = None
@@ -70,12 +71,12 @@ class MuJoCoRenderer:
 
     def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> "MuJoCoRenderer":
         """See `EnvRenderer`."""
-        return MuJoCoRenderer(self._model, *render_size(self.height, self.width), camera=self._cameras, **self.look)
+        return MuJoCoRenderer(self.model, *render_size(self.height, self.width), camera=self._cameras, **self.look)
 
     def from_cameras(self, camera: Cameras) -> "MuJoCoRenderer":
         """Make this renderer with other cameras; named sets turn its first one. A ValueError if one does not exist."""
-        cameras = make_cameras(self._model, camera, self._cameras[0])
-        return MuJoCoRenderer(self._model, self.height, self.width, camera=cameras, **self.look)
+        cameras = make_cameras(self.model, camera, self._cameras[0])
+        return MuJoCoRenderer(self.model, self.height, self.width, camera=cameras, **self.look)
 
     def is_equivalent(self, other: object) -> bool:
         """Tell whether this renderer, given scene changes of model and cameras, renders another one's frames."""
@@ -84,13 +85,8 @@ class MuJoCoRenderer:
             and self.look == other.look
             and (self.height, self.width) == (other.height, other.width)
             and self.num_views == other.num_views
-            and same_sizes(self._model, other._model)
+            and same_sizes(self.model, other.model)
         )
-
-    @property
-    def model(self) -> mujoco.MjModel:
-        """The model without scene changes. Must not be written to."""
-        return self._model
 
     @property
     def cameras(self) -> list[dict[str, Any]]:
@@ -105,7 +101,7 @@ class MuJoCoRenderer:
     @property
     def state_size(self) -> int:
         """Number of values in a state."""
-        return self._model.nq + 7 * self._model.nmocap + self._model.na
+        return self.model.nq + 7 * self.model.nmocap + self.model.na
 
     def close(self) -> None:
         """Free the OpenGL context. Rendering again makes another."""
@@ -125,7 +121,7 @@ class _Canvas:
     """An OpenGL context with the meshes and textures of a renderer's model uploaded."""
 
     def __init__(self, renderer: MuJoCoRenderer) -> None:
-        self._model, self._cameras = copy.copy(renderer._model), [copy.copy(camera) for camera in renderer._cameras]
+        self._model, self._cameras = copy.copy(renderer.model), [copy.copy(camera) for camera in renderer._cameras]
         self._changes = AppliedChanges(self._model, self._cameras)
         self._data = mujoco.MjData(self._model)
         self._options = make_options(renderer.look["visual_options"])

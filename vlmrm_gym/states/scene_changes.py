@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CAMERA_FIELD = "camera."
 """Begins the names of cameras' fields in scene changes, "camera.0.distance"; other fields are of the model."""
 _FRAME = "frame"
-"""The captured frame of a change, among the names of its fields in a file."""
+"""The captured frame of a change, among the names of its fields."""
 DRAWN = (
     *("qpos0", "body_", "jnt_", "geom_", "site_", "cam_", "light_", "flex_", "mesh_", "skin_", "hfield_", "tex_"),
     *("mat_", "tendon_", "wrap_", "actuator_cranklength"),
@@ -51,11 +51,18 @@ class SceneChange:
     """The frame itself, uint8 (H, W, 3) of the renderer's size, if the renderer cannot render this scene. Of a renderer
     with several cameras: all of its frames, (V, H, W, 3)."""
 
-    def arrays(self) -> Iterator[NDArray[Any]]:
+    def values(self) -> dict[str, Any]:
+        """Return all that has changed, by name; the captured frame is "frame"."""
+        return {**self.fields} if self.frame is None else {**self.fields, _FRAME: self.frame}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "SceneChange":
+        """Make the change with these `values`."""
+        return cls({name: value for name, value in values.items() if name != _FRAME}, values.get(_FRAME))
+
+    def arrays(self) -> list[NDArray[Any]]:
         """Return all arrays of the change."""
-        yield from (value for value in self.fields.values() if isinstance(value, np.ndarray))
-        if self.frame is not None:
-            yield self.frame
+        return [value for value in self.values().values() if isinstance(value, np.ndarray)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,24 +71,23 @@ class SceneUpdate:
 
     number: int
     """Number of the update in its environment, from 0. A gap means that an update was lost."""
-    fields: Mapping[str, Any]
-    """New values."""
+    values: Mapping[str, Any]
+    """New values, by name."""
     restored: frozenset[str]
-    """Fields that are back at the renderer's values."""
-    frame: NDArray[np.uint8] | None
+    """Names of what is back at the renderer's values."""
 
     @classmethod
     def between(cls, number: int, before: SceneChange | None, now: SceneChange | None) -> "SceneUpdate":
         """Compute the update from one scene change to the next; None is no change."""
-        old, new = before or SceneChange(), now or SceneChange()
-        fields = {name: value for name, value in new.fields.items() if old.fields.get(name) is not value}
-        return cls(number, fields, frozenset(old.fields) - frozenset(new.fields), new.frame)
+        old, new = ({} if change is None else change.values() for change in (before, now))
+        values = {name: value for name, value in new.items() if old.get(name) is not value}
+        return cls(number, values, frozenset(old.keys() - new.keys()))
 
     def apply(self, before: SceneChange | None) -> SceneChange | None:
         """Apply this update to a scene change."""
-        kept = {name: value for name, value in (before or SceneChange()).fields.items() if name not in self.restored}
-        fields = kept | dict(self.fields)
-        return SceneChange(fields, self.frame) if fields or self.frame is not None else None
+        old = {} if before is None else before.values()
+        values = {name: value for name, value in old.items() if name not in self.restored} | dict(self.values)
+        return SceneChange.of(values) if values else None
 
 
 def pack_changes(changes: Sequence[SceneChange | None]) -> dict[str, NDArray[Any]]:
@@ -90,9 +96,7 @@ def pack_changes(changes: Sequence[SceneChange | None]) -> dict[str, NDArray[Any
     arrays: dict[str, NDArray[Any]] = {}
     table: list[dict[str, int] | None] = []
     for change in changes:
-        fields = {} if change is None else dict(change.fields)
-        if change is not None and change.frame is not None:
-            fields[_FRAME] = change.frame
+        fields = {} if change is None else change.values()
         row = {name: numbers.setdefault(id(value), len(numbers)) for name, value in fields.items()}
         arrays |= {f"value_{row[name]}": np.asarray(value) for name, value in fields.items()}
         table.append(None if change is None else row)
@@ -102,14 +106,11 @@ def pack_changes(changes: Sequence[SceneChange | None]) -> dict[str, NDArray[Any
 def unpack_changes(arrays: Mapping[str, NDArray[Any]]) -> list[SceneChange | None]:
     """Unpack the scene changes that `pack_changes` packed. States share the values that they shared then."""
     values = {name: array if array.ndim else array.item() for name, array in arrays.items()}
-    changes: list[SceneChange | None] = []
-    for fields in parse_json(str(arrays["table"])):
-        if fields is None:
-            changes.append(None)
-            continue
-        unpacked = {name: values[f"value_{number}"] for name, number in fields.items()}
-        changes.append(SceneChange(frame=unpacked.pop(_FRAME, None), fields=unpacked))
-    return changes
+    rows = parse_json(str(arrays["table"]))
+    return [
+        None if row is None else SceneChange.of({name: values[f"value_{number}"] for name, number in row.items()})
+        for row in rows
+    ]
 
 
 def save_changes(path: Path, changes: Sequence[SceneChange | None]) -> None:

@@ -40,15 +40,10 @@ class Renderer(Protocol):
     """
 
     def render(self, states: ArrayLike, changes: Sequence[SceneChange | None] | None = None) -> NDArray[np.uint8]:
-        """Render a batch of states: uint8 (B, H, W, 3), C-contiguous.
+        """Render states, float64 (B, S), or stored frames, uint8 (B, H, W, 3): uint8 (B, H, W, 3), C-contiguous.
 
-        Args:
-            states: float64 (B, S), or stored frames, uint8 (B, H, W, 3).
-            changes: B scene changes, each how the scene of a state differs from the renderer's, or None. They have no
-                `frame`: `States.draw` handles those.
-
-        Raises:
-            ValueError: States have another shape, or contain a NaN or an infinity.
+        `changes` says how the scene of each state differs from the renderer's, None: not at all. They have no `frame`:
+        `States.draw` handles those. A ValueError if states have another shape, or a NaN or an infinity.
         """
         ...
 
@@ -130,17 +125,16 @@ class States:
 
     def draw(self, renderer: Renderer) -> NDArray[np.uint8]:
         """Render the rows, but for captured frames: uint8 (N, H, W, 3), of several cameras (N, V, H, W, 3)."""
-        changes = self.changes or ()
-        captured_frames = [change.frame for change in changes if change is not None and change.frame is not None]
-        if not captured_frames:
+        captured = [None if change is None else change.frame for change in self.changes or ()]
+        is_captured = np.array([frame is not None for frame in captured])
+        if not is_captured.any():
             return renderer.render(self.rows, self.changes)
-        captured_frames = np.stack(captured_frames)
-        captured = np.array([change is not None and change.frame is not None for change in changes])
-        frames = np.empty((len(self.rows), *captured_frames.shape[1:]), dtype=np.uint8)
-        frames[captured] = captured_frames
-        if not captured.all():
-            others = self._rows(~captured)
-            frames[~captured] = renderer.render(others.rows, others.changes)
+        stored = np.stack([frame for frame in captured if frame is not None])
+        if is_captured.all():
+            return stored
+        others = self._rows(~is_captured)
+        frames = np.empty((len(self.rows), *stored.shape[1:]), dtype=np.uint8)
+        frames[is_captured], frames[~is_captured] = stored, renderer.render(others.rows, others.changes)
         return frames
 
 

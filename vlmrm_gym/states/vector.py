@@ -67,8 +67,6 @@ class VectorCapture:
                 "episode's first frame. Use next-step, or wrap its environments in `vlmrm_gym.CaptureState`."
             )
         self._forget_scenes()
-        self._in_step = False
-        """Whether a step has begun whose states have not been read."""
         # At the first reset: an environment cannot render before.
         self._check_frames = not self._captures or all(self._call("stores_frames"))
 
@@ -111,9 +109,15 @@ class VectorCapture:
             self._base.envs = self._wrapped
 
     def reset(self, mask: Mask) -> None:
-        """Call this after every reset of the environments in a mask."""
+        """Call this after every reset of the environments in a mask.
+
+        A reset of all follows a step that raised, whose scene updates are lost: they are sent anew.
+        """
         if self._shared_view is not None:
             self._shared_view.reset()
+        elif self._captures and mask.all():
+            self._call("forget_scene")
+            self._forget_scenes()
         if self._check_frames and mask.all():
             shapes = [frame.shape for frame in self._frames()]
             if len(set(shapes)) > 1:
@@ -155,13 +159,6 @@ class VectorCapture:
         if self._shared_view is not None:
             self._shared_view.close()
 
-    def begin_step(self) -> None:
-        """Call this before every step. If the last one raised, its scene updates are lost: they are sent anew."""
-        if self._in_step and self._captures and self._shared_view is None:
-            self._call("forget_scene")
-            self._forget_scenes()
-        self._in_step = True
-
     def _forget_scenes(self) -> None:
         self._changes: list[SceneChange | None] = [None] * self._env.num_envs
         """How the scene of each environment differs from the renderer's."""
@@ -192,7 +189,6 @@ class VectorCapture:
                 f'{np.flatnonzero(stepped)}: a wrapper between them and VLMRewardVectorEnv drops `infos["vlm_state"]`, '
                 f"or scores them already. {_REMEDY}"
             )
-        self._in_step = False
         if self._shared_view is not None:
             return States(states, self._shared_changes()), infos
         changed = any(change is not None for change in self._changes)

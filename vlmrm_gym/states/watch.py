@@ -68,11 +68,8 @@ class ModelWatch:
         samples = [array.take(indices).tobytes() for array, indices in self._samples]
         large = samples != self._last_samples
         if after_reset:
-            before, self._digests = (
-                self._digests,
-                [xxh3_128_digest(one.view(np.uint8).data) for one in self._large.values()],
-            )
-            large |= self._digests != before
+            digests = [xxh3_128_digest(one.view(np.uint8).data) for one in self._large.values()]
+            large, self._digests = large or digests != self._digests, digests
         if large or memory != self._last_memory:
             self._last_memory, self._last_samples, self._change = memory, samples, self._compare(large=large)
         return self._change

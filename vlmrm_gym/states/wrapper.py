@@ -43,6 +43,9 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
         scene = f"{type(env.unwrapped).__module__}:{type(env.unwrapped).__qualname__}"
         self.metadata = {**env.metadata, STATE_KEY: True, SCENE_KEY: scene}
         self._view = StateView(env, camera, quality, pin=self._pin)
+        self.num_views, self.stores_frames = self._view.num_views, self._view.stores_frames
+        self.pin_camera, self.use_renderer = self._view.pin_camera, self._view.use_renderer
+        """As of `StateView`."""
         self._sent: SceneChange | None = None
         """The scene change that the infos so far add up to."""
         self._num_updates = 0
@@ -76,16 +79,6 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
             self._sent, self._num_updates = change, self._num_updates + 1
         return copy.deepcopy(observation), as_task_reward(self.env, reward), terminated, truncated, info
 
-    @property
-    def stores_frames(self) -> bool:
-        """Whether the states are rendered frames."""
-        return self._view.stores_frames
-
-    @property
-    def num_views(self) -> int:
-        """Number of cameras that draw a state."""
-        return self._view.num_views
-
     def make_renderer(self, render_size: Callable[[int, int], tuple[int, int]]) -> EnvRenderer:
         """Make the renderer of the states from now on; see `StateView.make_renderer`."""
         self.forget_scene()
@@ -94,14 +87,6 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
     def forget_scene(self) -> None:
         """Send the whole scene change with the next state: updates have been lost, or there is a new renderer."""
         self._sent, self._num_updates = None, 0
-
-    def use_renderer(self, renderer: EnvRenderer) -> None:
-        """Capture states from now on for another environment's renderer; see `StateView.use_renderer`."""
-        self._view.use_renderer(renderer)
-
-    def pin_camera(self) -> None:
-        """Make the environment render with the camera of its states; see `StateView.pin_camera`."""
-        self._view.pin_camera()
 
     def render(self) -> Any:
         """Render the current frame, as the model sees it but at the environment's own size: uint8 (H, W, 3)."""
