@@ -42,7 +42,7 @@ def difference(first: Args, second: Args) -> tuple[float, float, float]:
 def machine(args: Args) -> dict[str, str]:
     import torch
 
-    from vlmrm_gym.states.opengl import make_context
+    from vlmrm_gym.states.opengl import as_current, free_context, make_context
 
     cpuinfo = Path("/proc/cpuinfo")
     cpu = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
@@ -51,11 +51,11 @@ def machine(args: Args) -> dict[str, str]:
         about["GPU"] = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
     if args.is_humanoid:
         context = make_context(16, 16)
-        with context.as_current():
+        with as_current(context):
             from OpenGL import GL
 
             about["OpenGL"] = bytes(GL.glGetString(GL.GL_RENDERER) or b"").decode()
-        context.free()
+        free_context(context)
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "mujoco", "gymnasium"))
     about["versions"] = f"Python {platform.python_version()}, {packages}, vlmrm_gym {vlmrm_gym.__version__}"
     about["commit"] = read_commit() or "unknown"

@@ -162,10 +162,10 @@ import ctypes, sys
 import gymnasium as gym
 import numpy as np
 import vlmrm_gym
-from vlmrm_gym.states.opengl import backend, make_context
+from vlmrm_gym.states.opengl import as_current, backend, make_context
 
 context = make_context(8, 8)
-with context.as_current():
+with as_current(context):
     from OpenGL import GL
     drawn = {"renderer": GL.glGetString(GL.GL_RENDERER).decode()}
 context.free()

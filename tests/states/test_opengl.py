@@ -13,7 +13,7 @@ import pytest
 from gymnasium.wrappers import AddRenderObservation
 
 import vlmrm_gym
-from vlmrm_gym.states.opengl import make_context
+from vlmrm_gym.states.opengl import as_current, free_context, make_context
 
 pytestmark = [pytest.mark.usefixtures("no_collection"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -48,7 +48,7 @@ def test_no_garbage_is_collected_in_a_context_of_ours():
     dropped.itself = dropped  # garbage only for the collector
     viewer = weakref.ref(dropped)
     gc.enable()
-    with context.as_current():
+    with as_current(context):
         framebuffer = GL.glGenFramebuffers(1)
         GL.glBindFramebuffer(GL.GL_FRAMEBUFFER, framebuffer)
         del dropped
@@ -58,7 +58,7 @@ def test_no_garbage_is_collected_in_a_context_of_ours():
     assert gc.isenabled()
     gc.collect()
     assert viewer() is None
-    context.free()
+    free_context(context)
 
 
 def test_pixel_observations_are_unchanged():
@@ -84,7 +84,7 @@ def test_a_viewer_keeps_its_context_while_others_are_made_used_and_freed():
     code = """
     import gymnasium as gym
     from vlmrm_gym.states import StateView
-    from vlmrm_gym.states.opengl import make_context
+    from vlmrm_gym.states.opengl import as_current, free_context, make_context
     env = gym.make("Ant-v5", render_mode="rgb_array", width=64, height=64)
     env.reset(seed=0)
     before = env.render().copy()
@@ -92,10 +92,10 @@ def test_a_viewer_keeps_its_context_while_others_are_made_used_and_freed():
         assert (env.render() == before).all()
     context = make_context(8, 8)
     check()
-    with context.as_current():
+    with as_current(context):
         pass
     check()
-    context.free()
+    free_context(context)
     check()
     scene = StateView(env)
     brightness = scene.render().mean()
@@ -141,7 +141,7 @@ def test_a_context_that_was_destroyed_while_it_was_current_is_not_restored():
         import mujoco.egl
         from OpenGL import EGL
 
-        from vlmrm_gym.states.opengl import make_context
+        from vlmrm_gym.states.opengl import as_current, make_context
 
         foreign = mujoco.egl.GLContext(32, 32)
         foreign.make_current()
@@ -149,7 +149,7 @@ def test_a_context_that_was_destroyed_while_it_was_current_is_not_restored():
         foreign._context = None
         context = make_context(32, 32)
         print(bool(EGL.eglGetCurrentContext()))
-        with context.as_current():
+        with as_current(context):
             print(bool(EGL.eglGetCurrentContext()))
         """)
     assert output.split() == ["False", "True"]

@@ -137,16 +137,14 @@ class VectorSteps:
 
 def _only(infos: Mapping[str, Any], mask: Mask, kept: str = "") -> dict[str, Any]:
     """The infos of environments in a mask, and all of one name. An entry without a mask of its own is of all."""
-    return {
-        key: value
-        if key == f"_{kept}"
-        else value & mask
-        if key.startswith("_")
-        else _only(value, mask)
-        if isinstance(value, Mapping)
-        else value
-        for key, value in infos.items()
-    }
+    only = {}
+    for key, value in infos.items():
+        if isinstance(value, Mapping):
+            value = _only(value, mask)
+        elif key.startswith("_") and key != f"_{kept}":
+            value = value & mask
+        only[key] = value
+    return only
 
 
 def _merge(infos: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:

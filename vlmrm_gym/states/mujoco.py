@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.states.cameras import Cameras, from_fields, get_fields, make_cameras
-from vlmrm_gym.states.opengl import OpenGLContext, make_context
+from vlmrm_gym.states.opengl import as_current, free_context, make_context
 from vlmrm_gym.states.scene_changes import AppliedChanges, SceneChange, same_sizes
 from vlmrm_gym.states.states import Quality, check_states
 
@@ -131,7 +131,7 @@ class _Canvas:
             self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
         self._viewport = mujoco.MjrRect(0, 0, renderer.width, renderer.height)
         self._opengl = make_context(renderer.width, renderer.height)
-        with self._opengl.as_current():
+        with as_current(self._opengl):
             self._context = self._make_context()
         # Not left to the destructor of `MjrContext`, which frees in whichever OpenGL context is current.
         self._uploaded = [self._context]
@@ -141,7 +141,7 @@ class _Canvas:
     def draw(self, states: NDArray[np.float64], changes: Sequence[SceneChange | None] | None) -> NDArray[np.uint8]:
         height, width = self._viewport.height, self._viewport.width
         upside_down = np.empty((len(states), len(self._cameras), height, width, 3), dtype=np.uint8)
-        with self._opengl.as_current():
+        with as_current(self._opengl):
             for state, change, frames in zip(states, changes or repeat(None), upside_down, strict=False):
                 if self._changes.apply(change):
                     self._context.free()
@@ -197,7 +197,7 @@ def make_options(visual_options: Mapping[int, bool]) -> mujoco.MjvOption:
     return options
 
 
-def _free(opengl: OpenGLContext, uploaded: list[mujoco.MjrContext]) -> None:
-    with opengl.as_current():
+def _free(opengl: Any, uploaded: list[mujoco.MjrContext]) -> None:
+    with as_current(opengl):
         uploaded.pop().free()
-    opengl.free()
+    free_context(opengl)

@@ -56,7 +56,7 @@ class MuJoCoCapture:
         self._after_reset = True
 
     def reset(self) -> None:
-        """See `Capture`."""
+        """Call this after every reset of the environment: changes that only resets make are looked for then."""
         self._after_reset = True
 
     def __call__(self) -> tuple[NDArray[np.float64], SceneChange | None]:

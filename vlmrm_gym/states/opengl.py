@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from ctypes import ArgumentError
 from typing import Any
 
@@ -30,25 +30,33 @@ def backend() -> str:
     return "egl" if sys.platform == "linux" and not chosen else ""
 
 
-class OpenGLContext:
-    """An OpenGL context. Creating, using or freeing it leaves the thread's current context unchanged.
+def make_context(width: int, height: int) -> Any:
+    """Make an OpenGL context of MuJoCo's with a framebuffer of this size, in pixels, for `as_current`.
 
-    MuJoCo's own contexts replace the current one when they are created and freed. Other users of OpenGL, such as the
-    viewers of Gymnasium's environments, do not make theirs current again, and would render black frames.
+    MUJOCO_EGL_DEVICE_ID chooses EGL's device. Making, using or freeing the context leaves the thread's current one
+    unchanged: MuJoCo alone would replace that, and other users of OpenGL, such as the viewers of Gymnasium's
+    environments, do not make theirs current again, and would render black frames.
     """
-
-    def __init__(self, make: Callable[[], Any]) -> None:
+    global _started_in
+    name = backend()
+    if name and _started_in not in (None, os.getpid()):
+        raise RuntimeError(
+            "This process was forked from one that had already drawn with OpenGL, which does not survive a fork. Start "
+            'processes with "spawn" instead, e.g. vector_kwargs={"context": "spawn"}, or draw nothing before forking.'
+        )
+    try:
+        make = importlib.import_module(f"mujoco.{name or 'gl_context'}").GLContext
         with _collection_paused(), _kept_current():
-            self._context = make()
-
-    def as_current(self) -> AbstractContextManager[None]:
-        """Make it current; see `as_current`."""
-        return as_current(self._context)
-
-    def free(self) -> None:
-        """Free it. It cannot be used afterwards."""
-        with _collection_paused(), _kept_current():
-            self._context.free()
+            context = make(width, height)
+    except (ImportError, AttributeError, OSError, ArgumentError) as error:  # what PyOpenGL raises without the library
+        if not name:
+            raise
+        raise DependencyNotInstalled(
+            f"MuJoCo scenes cannot be drawn: OpenGL ({name}) is not usable here ({error}). On Debian and Ubuntu run "
+            f"`apt-get install {_PACKAGES[name]}`, or set MUJOCO_GL to the other of {' and '.join(_PACKAGES)}."
+        ) from error
+    _started_in = os.getpid()
+    return context
 
 
 @contextmanager
@@ -63,27 +71,10 @@ def as_current(context: Any) -> Iterator[None]:
             yield
 
 
-def make_context(width: int, height: int) -> OpenGLContext:
-    """Make an OpenGL context with a framebuffer of this size, in pixels. MUJOCO_EGL_DEVICE_ID chooses EGL's device."""
-    global _started_in
-    name = backend()
-    if name and _started_in not in (None, os.getpid()):
-        raise RuntimeError(
-            "This process was forked from one that had already drawn with OpenGL, which does not survive a fork. Start "
-            'processes with "spawn" instead, e.g. vector_kwargs={"context": "spawn"}, or draw nothing before forking.'
-        )
-    try:
-        make = importlib.import_module(f"mujoco.{name or 'gl_context'}").GLContext
-        context = OpenGLContext(lambda: make(width, height))
-    except (ImportError, AttributeError, OSError, ArgumentError) as error:  # what PyOpenGL raises without the library
-        if not name:
-            raise
-        raise DependencyNotInstalled(
-            f"MuJoCo scenes cannot be drawn: OpenGL ({name}) is not usable here ({error}). On Debian and Ubuntu run "
-            f"`apt-get install {_PACKAGES[name]}`, or set MUJOCO_GL to the other of {' and '.join(_PACKAGES)}."
-        ) from error
-    _started_in = os.getpid()
-    return context
+def free_context(context: Any) -> None:
+    """Free an OpenGL context. It cannot be used afterwards."""
+    with _collection_paused(), _kept_current():
+        context.free()
 
 
 @contextmanager

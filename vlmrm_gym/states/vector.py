@@ -138,10 +138,9 @@ class VectorCapture:
             return States(np.stack(self._frames()))
         if self._shared_view is not None:
             return States(self._base.states, self._shared_changes())
-        reset = np.flatnonzero(infos.get(f"_{FIRST_STATE_KEY}", np.zeros(len(mask), dtype=np.bool_)))
-        captured = {int(i): infos[FIRST_STATE_KEY][i] for i in reset}
-        if not set(np.flatnonzero(mask).tolist()) <= captured.keys():
+        if not infos.get(f"_{FIRST_STATE_KEY}", np.zeros_like(mask))[mask].all():
             raise RuntimeError(f"A wrapper drops the infos of resets. {_REMEDY}")
+        captured = {i: infos[FIRST_STATE_KEY][i] for i in np.flatnonzero(mask).tolist()}
         like, _ = next(iter(captured.values()))
         rows, changes = np.zeros((len(mask), *like.shape), dtype=like.dtype), [None] * len(mask)
         for i, (state, change) in captured.items():
@@ -175,20 +174,19 @@ class VectorCapture:
         infos, states, stepped = self._take_states(infos)
         if "final_info" in infos:  # of environments that were reset in the same step
             infos["final_info"], final_states, final = self._take_states(infos["final_info"])
-            if final_states is not None:
-                if states is None:
-                    states, stepped = final_states, final
-                else:
-                    mask = final.reshape(-1, *(1,) * (states.ndim - 1))
-                    states, stepped = np.where(mask, final_states, states), stepped | final
-        if states is None:
-            states, stepped = np.empty((self._env.num_envs, 0)), np.zeros(self._env.num_envs, dtype=np.bool_)
+            if states is None:
+                states = final_states
+            elif final_states is not None:
+                states = np.where(final.reshape(-1, *(1,) * (states.ndim - 1)), final_states, states)
+            stepped = stepped | final
         if not np.array_equal(stepped, expected):
             raise RuntimeError(
                 f"Environments {np.flatnonzero(expected)} were stepped, but states came from "
                 f'{np.flatnonzero(stepped)}: a wrapper between them and VLMRewardVectorEnv drops `infos["vlm_state"]`, '
                 f"or scores them already. {_REMEDY}"
             )
+        if states is None:  # all have only been reset
+            states = np.empty((len(expected), 0))
         if self._shared_view is not None:
             return States(states, self._shared_changes()), infos
         changed = any(change is not None for change in self._changes)
@@ -206,7 +204,7 @@ class VectorCapture:
         return None if change is None else [change] * self._env.num_envs
 
     def _take_states(self, infos: dict[str, Any]) -> tuple[dict[str, Any], Any, Any]:
-        """Take states out of infos: the other infos; the states, (num_envs, ...); where they are set, (num_envs,)."""
+        """Take states out of infos: the other infos; the states, (num_envs, ...) or None; where they are set."""
         for i in np.flatnonzero(infos.get(f"_{SCENE_UPDATE_KEY}", ())).tolist():
             update: SceneUpdate = infos[SCENE_UPDATE_KEY][i]
             if update.number != self._num_updates[i]:
@@ -219,7 +217,7 @@ class VectorCapture:
         rest = {
             key: value for key, value in infos.items() if key.removeprefix("_") not in (STATE_KEY, SCENE_UPDATE_KEY)
         }
-        return rest, infos.get(STATE_KEY), infos.get(f"_{STATE_KEY}")
+        return rest, infos.get(STATE_KEY), infos.get(f"_{STATE_KEY}", np.zeros(self._env.num_envs, dtype=np.bool_))
 
     def _call(self, name: str, *args: Any) -> Sequence[Any]:
         """Get an attribute of every environment; of a method, its result."""

@@ -12,7 +12,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from vlmrm_gym._util.validation import check_choice, short_repr
+from vlmrm_gym._util.validation import check_choice, layers, short_repr
 from vlmrm_gym.states.drawing import FrameStore, check_frame, resize
 from vlmrm_gym.states.scene_changes import SceneChange
 from vlmrm_gym.states.states import QUALITIES, EnvRenderer, Quality, States, side_by_side
@@ -37,19 +37,15 @@ _PASSTHROUGH = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing, gym
 """Wrappers that override `render` without changing the frame."""
 
 
-class Capture:
-    """Called, it reads the state of one environment for one renderer: a row, and how the scene differs from its."""
-
-    def reset(self) -> None:
-        """Call this after every reset of the environment: changes that only resets make are looked for then."""
-
-
-class DirectCapture(Capture):
+class DirectCapture:
     """Reads the states that a renderer captures. Once the appearance has changed, the environment's own frames."""
 
     def __init__(self, env: gym.Env[Any, Any], renderer: Any, appearance: Mapping[str, float]) -> None:
         self._env: Any = env
         self._renderer, self._appearance = renderer, appearance
+
+    def reset(self) -> None:
+        """Do nothing: all that may change is looked at in every state."""
 
     def __call__(self) -> tuple[NDArray[Any], SceneChange | None]:
         """The state, float64 (state_size,), with the frame if the renderer would draw another; or a stored frame."""
@@ -62,14 +58,14 @@ class DirectCapture(Capture):
         return state, SceneChange(frame=resize(frame, (self._renderer.height, self._renderer.width)))
 
 
-class DrawingCapture(Capture):
+class DrawingCapture:
     """Draws every state at once and captures the frame, for a later renderer that cannot draw this environment."""
 
     def __init__(self, capture: Any, renderer: EnvRenderer, state_size: int) -> None:
         self._capture, self._renderer, self._state_size = capture, renderer, state_size
 
     def reset(self) -> None:
-        """See `Capture`."""
+        """Call this after every reset of the environment: changes that only resets make are looked for then."""
         self._capture.reset()
 
     def __call__(self) -> tuple[NDArray[np.float64], SceneChange]:
@@ -152,13 +148,13 @@ class StateView:
 
     def use_renderer(self, renderer: Any) -> None:
         """Capture states from now on for a renderer that another environment's view has made."""
-        if isinstance(self._renderer, FrameStore) and isinstance(renderer, FrameStore):
-            return
-        if isinstance(self._renderer, FrameStore) or isinstance(renderer, FrameStore):
+        if isinstance(self._renderer, FrameStore) != isinstance(renderer, FrameStore):
             raise ValueError(
                 "`env` must have environments that are all drawn from their states, or none. Received some whose "
                 "frames are stored. Wrap all in the same wrappers."
             )
+        if isinstance(renderer, FrameStore):
+            return
         same_size = self._renderer.at_size(lambda *_: (renderer.height, renderer.width))
         if same_size.is_equivalent(renderer):
             self._capture = self._make_capture(renderer, same_size)
@@ -252,11 +248,8 @@ def _find_appearance(base: Any) -> Mapping[str, Any] | None:
 
 
 def _is_redrawn(env: gym.Env[Any, Any]) -> bool:
-    while isinstance(env, gym.Wrapper):
-        if type(env).render is not gym.Wrapper.render and not isinstance(env, _PASSTHROUGH):
-            return True
-        env = env.env
-    return False
+    wrappers = (one for one in layers(env) if isinstance(one, gym.Wrapper) and not isinstance(one, _PASSTHROUGH))
+    return any(type(one).render is not gym.Wrapper.render for one in wrappers)
 
 
 def _find_scene(env: gym.Env[Any, Any]) -> Any:

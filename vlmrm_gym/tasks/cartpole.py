@@ -114,18 +114,17 @@ class CartPoleStates(TaskStates):
     def paths(self) -> Sequence[StatePath]:
         """Return a line over the angle, and one over the position with the pole upright."""
         angles, positions = np.linspace(-180, 180, 73), np.linspace(-self._end, self._end, 49)
-        still = np.zeros(len(angles))
         return [
             StatePath(
                 title="Angle of the pole, cart in the middle",
                 axis="angle (degrees from upright)",
                 positions=angles,
-                states=np.stack([still, np.deg2rad(angles)], axis=1),
+                states=np.deg2rad(angles)[:, None] * [0, 1],
             ),
             StatePath(
                 title="Position of the cart, pole upright",
                 axis="position (metres)",
                 positions=positions,
-                states=np.stack([positions, np.zeros(len(positions))], axis=1),
+                states=positions[:, None] * [1, 0],
             ),
         ]

@@ -115,15 +115,22 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         self._ended = truncations.copy()
         infos: dict[str, Any] = {}
         if self.autoreset_mode == AutoresetMode.SAME_STEP and truncations.any():
-            final = {"final_obs": _objects(self._observations), "final_info": _masked(values, truncations)}
-            infos = _masked(final, truncations)
+            last = np.fromiter(self._observations.copy(), dtype=object)
+            infos = _masked({"final_obs": last, "final_info": _masked(values, truncations)}, truncations)
             stepped, resetting = ~truncations, truncations
         infos = self._reset(resetting, infos | _masked(values, stepped))
         return self._observations.copy(), rewards, np.zeros_like(truncations), truncations, infos
 
     def render(self) -> tuple[NDArray[np.uint8], ...]:
         """Render the frames of Gymnasium's own renderer: N of them, uint8 (480, 480, 3)."""
-        return tuple(self._render(i) for i in range(self.num_envs))
+        env, frames = self.single_env, []
+        for i in range(self.num_envs):
+            self._batch.get_data(i, env.data)
+            mujoco.mj_forward(env.model, env.data)
+            if env.mujoco_renderer.viewer is not None:  # Gymnasium renders in whichever OpenGL context is current
+                env.mujoco_renderer.viewer.make_context_current()
+            frames.append(np.asarray(env.render(), dtype=np.uint8))
+        return tuple(frames)
 
     @property
     def states(self) -> Floats:
@@ -134,15 +141,6 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         """Free threads and renderer."""
         self.single_env.close()
         del self._batch
-
-    def _render(self, i: int) -> NDArray[np.uint8]:
-        """Render the frame of one humanoid, by the single environment, whose data are scratch space."""
-        env = self.single_env
-        self._batch.get_data(i, env.data)
-        mujoco.mj_forward(env.model, env.data)
-        if env.mujoco_renderer.viewer is not None:  # Gymnasium renders in whichever OpenGL context is current
-            env.mujoco_renderer.viewer.make_context_current()
-        return np.asarray(env.render(), dtype=np.uint8)
 
     def _reset(self, mask: Flags, infos: dict[str, Any], seeds: list[int | None] | None = None) -> dict[str, Any]:
         """Start episodes in the masked humanoids. Returns `infos` with their infos added."""
@@ -215,14 +213,6 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
             mujoco.mj_rnePostConstraint(model, data)
             forces[i] = data.cfrc_ext
         return forces
-
-
-def _objects(rows: Floats) -> NDArray[np.object_]:
-    """Copies of the rows in an object array (N,)."""
-    objects = np.empty(len(rows), dtype=object)
-    for i, row in enumerate(rows):
-        objects[i] = row.copy()
-    return objects
 
 
 def _masked(values: dict[str, Any], mask: Flags) -> dict[str, Any]:
