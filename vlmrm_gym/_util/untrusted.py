@@ -49,14 +49,14 @@ def reading(path: str | Path, *errors: type[Exception]) -> Iterator[None]:
         raise InputError(f"{path} cannot be read: {truncate(reason)}") from error
 
 
-def check_file(path: str | Path, most: int | None = None) -> int:
-    """Check that a file is regular and has at most `most` bytes (None: any number), and return its size in bytes."""
+def check_file(path: str | Path) -> int:
+    """Check that a file is regular, and return its size in bytes."""
     with reading(path):
-        return _check(path, os.stat(path), most)
+        return _check(path, os.stat(path))
 
 
 def open_file(path: str | Path, most: int | None = None) -> BinaryIO:
-    """Open a regular file; see `check_file`. A pipe is not waited for."""
+    """Open a regular file of at most `most` bytes, None: any number. A pipe is not waited for."""
     flags = os.O_BINARY if sys.platform == "win32" else os.O_NONBLOCK | os.O_NOCTTY
     with reading(path):
         descriptor = os.open(path, os.O_RDONLY | flags)
@@ -68,7 +68,7 @@ def open_file(path: str | Path, most: int | None = None) -> BinaryIO:
         return os.fdopen(descriptor, "rb")
 
 
-def _check(path: str | Path, status: os.stat_result, most: int | None) -> int:
+def _check(path: str | Path, status: os.stat_result, most: int | None = None) -> int:
     if not stat.S_ISREG(status.st_mode):
         kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
         kind = kinds.get(stat.S_IFMT(status.st_mode), "a device")
@@ -79,13 +79,13 @@ def _check(path: str | Path, status: os.stat_result, most: int | None) -> int:
 
 
 def read_file(path: str | Path, most: int) -> bytes:
-    """Read the content of a regular file of at most `most` bytes; see `check_file`."""
+    """Read the content of a regular file of at most `most` bytes."""
     with open_file(path, most) as file, reading(path):
         return file.read(most)
 
 
 def read_text(path: str | Path, most: int) -> str:
-    """Read the text of a regular file, in UTF-8, of at most `most` bytes; see `check_file`."""
+    """Read the text of a regular file, in UTF-8, of at most `most` bytes."""
     content = read_file(path, most)
     with reading(path):
         return content.decode("utf-8-sig")  # spreadsheets write a byte-order mark

@@ -17,12 +17,19 @@ SCORED_KEY = "vlm_scored"
 """In the metadata of environments whose rewards are replaced: the name of the class that replaces them."""
 
 
-def check_integer(parameter: str, value: object, *, minimum: int, maximum: int | None = None) -> int:
+def check_that(holds: bool, parameter: str, rule: str, value: Any) -> Any:
+    """Return a value. Raise a ValueError, which says the rule, unless this holds for it."""
+    if not holds:
+        raise ValueError(f"`{parameter}` must be {rule}. Received {short_repr(value)}.")
+    return value
+
+
+def check_integer(parameter: str, value: Any, *, minimum: int, maximum: int | None = None) -> int:
     """Return an integer. Raise a ValueError unless it is one of at least `minimum`, and of at most `maximum`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
-        raise ValueError(f"`{parameter}` must be an integer of at least {minimum}. Received {short_repr(value)}.")
-    if maximum is not None and int(value) > maximum:
-        raise ValueError(f"`{parameter}` must be an integer of at most {maximum:,}. Received {short_repr(value)}.")
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    check_that(is_integer and value >= minimum, parameter, f"an integer of at least {minimum}", value)
+    if maximum is not None:
+        check_that(value <= maximum, parameter, f"an integer of at most {maximum:,}", value)
     return int(value)
 
 
@@ -31,11 +38,10 @@ def check_positive_integer(parameter: str, value: object) -> None:
     check_integer(parameter, value, minimum=1)
 
 
-def check_choice(parameter: str, value: object, choices: Collection[str]) -> str:
+def check_choice(parameter: str, value: Any, choices: Collection[str]) -> str:
     """Return a value. Raise a ValueError unless it is one of the choices."""
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"`{parameter}` must be one of {', '.join(map(repr, choices))}. Received {short_repr(value)}.")
-    return value
+    is_one = isinstance(value, str) and value in choices
+    return check_that(is_one, parameter, f"one of {', '.join(map(repr, choices))}", value)
 
 
 def check_size(parameter: str, size: Any) -> tuple[int, int] | None:
@@ -43,42 +49,39 @@ def check_size(parameter: str, size: Any) -> tuple[int, int] | None:
     if size is None:
         return None
     pair = tuple(size) if isinstance(size, Sequence) else ()
-    if len(pair) != 2 or not all(type(side) is int and side > 0 for side in pair):
-        raise ValueError(f"`{parameter}` must be None, or (height, width) in pixels. Received {short_repr(size)}.")
+    is_size = len(pair) == 2 and all(type(side) is int and side > 0 for side in pair)
+    check_that(is_size, parameter, "None, or (height, width) in pixels", size)
     return pair
+
+
+def check_flag(parameter: str, value: Any) -> bool:
+    """Return a value. Raise a ValueError unless it is True or False."""
+    return check_that(isinstance(value, bool), parameter, "True or False", value)
+
+
+def check_fraction(parameter: str, value: Any) -> float:
+    """Return a number. Raise a ValueError unless it is one from 0 to 1."""
+    return float(check_that(is_number(value) and 0 <= value <= 1, parameter, "a number from 0 to 1", value))
+
+
+def check_not_negative(parameter: str, value: Any) -> float:
+    """Return a number. Raise a ValueError unless it is finite, and at least 0."""
+    return float(check_that(is_finite(value) and value >= 0, parameter, "a finite number of at least 0", value))
+
+
+def check_seconds(parameter: str, value: Any) -> float:
+    """Return a number. Raise a ValueError unless it is finite, and above 0."""
+    return check_that(is_finite(value) and value > 0, parameter, "a positive number of seconds", value)
+
+
+def check_finite(parameter: str, value: Any) -> float:
+    """Return a number. Raise a ValueError unless it is finite."""
+    return float(check_that(is_finite(value), parameter, "a finite number", value))
 
 
 def is_number(value: object) -> bool:
     """Tell whether a value is a real number, Python's or NumPy's; a bool is not."""
     return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def check_flag(parameter: str, value: object) -> bool:
-    """Return a value. Raise a ValueError unless it is True or False."""
-    if not isinstance(value, bool):
-        raise ValueError(f"`{parameter}` must be True or False. Received {short_repr(value)}.")
-    return value
-
-
-def check_fraction(parameter: str, value: Any) -> float:
-    """Return a number. Raise a ValueError unless it is one from 0 to 1."""
-    if not is_number(value) or not 0 <= value <= 1:
-        raise ValueError(f"`{parameter}` must be a number from 0 to 1. Received {short_repr(value)}.")
-    return float(value)
-
-
-def check_not_negative(parameter: str, value: Any) -> float:
-    """Return a number. Raise a ValueError unless it is finite, and at least 0."""
-    if not is_number(value) or not 0 <= value < float("inf"):
-        raise ValueError(f"`{parameter}` must be a finite number of at least 0. Received {value!r}.")
-    return float(value)
-
-
-def check_seconds(parameter: str, value: Any) -> float:
-    """Return a number. Raise a ValueError unless it is finite, and above 0."""
-    if not is_number(value) or not 0 < value < float("inf"):
-        raise ValueError(f"`{parameter}` must be a positive number of seconds. Received {short_repr(value)}.")
-    return value
 
 
 def is_finite(value: object) -> bool:
@@ -87,13 +90,6 @@ def is_finite(value: object) -> bool:
         return is_number(value) and math.isfinite(value)  # pyright: ignore[reportArgumentType]
     except OverflowError:  # an integer
         return False
-
-
-def check_finite(parameter: str, value: Any) -> float:
-    """Return a number. Raise a ValueError unless it is finite."""
-    if not is_finite(value):
-        raise ValueError(f"`{parameter}` must be a finite number. Received {short_repr(value)}.")
-    return float(value)
 
 
 def weigh_task_rewards(weight: float, task_rewards: NDArray[np.float64]) -> NDArray[np.float64]:
