@@ -29,10 +29,6 @@ class FrameStore:
         """Return this renderer: frames are stored at the environment's own size."""
         return self
 
-    def is_equivalent(self, other: object) -> bool:
-        """Tell whether the other renderer stores frames."""
-        return isinstance(other, FrameStore)
-
     def close(self) -> None:
         """Do nothing: there is nothing to free."""
 

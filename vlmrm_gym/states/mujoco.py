@@ -135,8 +135,8 @@ class _Canvas:
             self._context = self._make_context()
         # Not left to the destructor of `MjrContext`, which frees in whichever OpenGL context is current.
         self._uploaded = [self._context]
-        self._free = weakref.finalize(self, _free, self._opengl, self._uploaded)
-        self._free.atexit = False
+        self.close = weakref.finalize(self, _free, self._opengl, self._uploaded)
+        self.close.atexit = False
 
     def draw(self, states: NDArray[np.float64], changes: Sequence[SceneChange | None] | None) -> NDArray[np.uint8]:
         height, width = self._viewport.height, self._viewport.width
@@ -175,9 +175,6 @@ class _Canvas:
         context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_150)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, context)
         return context
-
-    def close(self) -> None:
-        self._free()
 
 
 def pose(model: mujoco.MjModel, data: mujoco.MjData) -> None:

@@ -63,10 +63,6 @@ class EnvRenderer(Renderer, Protocol):
         """Make this renderer at another size: `render_size` maps its (height, width), in pixels, to the new one."""
         ...
 
-    def is_equivalent(self, other: "Renderer") -> bool:
-        """Tell whether this renderer, given scene changes, renders the same frames as another one."""
-        ...
-
 
 @dataclass(frozen=True, eq=False)
 class States:

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -26,12 +27,14 @@ _MAX_GAP = 4096
 _SAMPLE = 256
 """Number of elements of a large field that are compared at every step."""
 _METHODS = frozenset({**vars(MujocoRenderer), **vars(BaseRender), **vars(OffScreenViewer)})
-_groups = attrgetter(*(f"{kind}group" for kind in ("geom", "site", "joint", "tendon", "actuator", "flex", "skin")))
-# What else counts, only counts together with one of these: a perturbation needs something that is selected or active.
-_option_numbers = attrgetter("label", "frame", "bvh_depth", "flex_layer")
-_perturbation_numbers = attrgetter("select", "flexselect", "skinselect", "active", "active2")
-_scene_numbers = attrgetter("maxgeom", "enabletransform", "stereo", "framewidth")
-_viewport_numbers = attrgetter("left", "bottom", "width", "height")
+_read_settings = attrgetter(
+    *(f"vopt.{name}" for name in ("label", "frame", "bvh_depth", "flex_layer", "flags")),
+    *(f"vopt.{kind}group" for kind in ("geom", "site", "joint", "tendon", "actuator", "flex", "skin")),
+    # What else counts, only counts with one of these: a perturbation needs something that is selected or active.
+    *(f"pert.{name}" for name in ("select", "flexselect", "skinselect", "active", "active2")),
+    *(f"scn.{name}" for name in ("maxgeom", "enabletransform", "stereo", "framewidth", "flags")),
+    *(f"viewport.{name}" for name in ("left", "bottom", "width", "height")),
+)
 _DYNAMIC = [
     getattr(mujoco.mjtVisFlag, f"mjVIS_{name}")
     for name in (
@@ -208,9 +211,13 @@ class ViewerWatch(Watch):
         """The markers in the last frame that was captured, if they have been put back."""
         self._shown_at = -1.0
         height, width = self._size
-        empty = mujoco.MjvScene(scene.model, self._look["max_geom"])
-        options, viewport = make_options(self._look["visual_options"]), mujoco.MjrRect(0, 0, width, height)
-        self._settings = _settings(options, mujoco.MjvPerturb(), empty, viewport)
+        new_viewer = SimpleNamespace(
+            vopt=make_options(self._look["visual_options"]),
+            pert=mujoco.MjvPerturb(),
+            scn=mujoco.MjvScene(scene.model, self._look["max_geom"]),
+            viewport=mujoco.MjrRect(0, 0, width, height),
+        )
+        self._settings = _settings(new_viewer)
 
     def camera(self) -> Mapping[str, Any]:
         """See `Watch`."""
@@ -230,9 +237,7 @@ class ViewerWatch(Watch):
         if self._shown and scene.data.time != self._shown_at:  # a marker is for one frame
             kept = [marker for marker in viewer._markers if all(marker is not shown for shown in self._shown)]
             viewer._markers[:], self._shown = kept, []
-        if viewer._markers or viewer._overlays:
-            return False
-        return _settings(viewer.vopt, viewer.pert, viewer.scn, viewer.viewport) == self._settings
+        return not viewer._markers and not viewer._overlays and _settings(viewer) == self._settings
 
     def render(self, height: int, width: int, cameras: Sequence[Mapping[str, Any]] | None) -> NDArray[np.uint8]:
         """See `Watch`."""
@@ -268,12 +273,6 @@ def _render_methods(env: gym.Env[Any, Any], scene: Any) -> list[Any]:
     return [getattr(render, "__func__", render) for render in renders]
 
 
-def _settings(options: Any, perturbation: Any, scene: Any, viewport: Any) -> tuple[Any, ...]:
+def _settings(viewer: Any) -> list[Any]:
     """Collect what a viewer's frame depends on besides model, data, camera, markers and overlays."""
-    return (
-        _option_numbers(options),
-        _perturbation_numbers(perturbation),
-        _scene_numbers(scene),
-        _viewport_numbers(viewport),
-        [array.tobytes() for array in (options.flags, scene.flags, *_groups(options))],
-    )
+    return [value.tobytes() if isinstance(value, np.ndarray) else value for value in _read_settings(viewer)]
