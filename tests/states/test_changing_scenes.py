@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 import vlmrm_gym
 from vlmrm_gym.states import CaptureState, States, StateView
+from vlmrm_gym.states.cameras import from_fields
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
 from vlmrm_gym.states.watch import ModelWatch
 
@@ -30,7 +31,8 @@ def fresh_frame(env, size=48):
     """What a new renderer, with everything uploaded anew, shows of the environment as it is now."""
     model, data = env.unwrapped.model, env.unwrapped.data
     own = env.unwrapped.mujoco_renderer
-    camera = own.camera_id if own.camera_id != -1 else StateView(env, quality="faithful")._renderer._cameras[0]
+    view = StateView(env, quality="faithful")
+    camera = own.camera_id if own.camera_id != -1 else from_fields(view._renderer.cameras[0])
     with mujoco.Renderer(model, size, size) as renderer:
         renderer.update_scene(data, camera)
         return renderer.render()
@@ -154,7 +156,7 @@ def test_frames_of_environments_that_show_forces_or_islands_of_constraints_are_s
 def expected_rewards(seed, **kwargs):
     """Of one episode: every state drawn by a new renderer, from a copy of the model as it is then."""
     env = make(**kwargs)
-    camera = StateView(env)._renderer._cameras[0]
+    camera = from_fields(StateView(env)._renderer.cameras[0])
     env.reset(seed=seed)
     rewards, done = [], False
     while not done:

@@ -48,7 +48,7 @@ def check_size(parameter: str, size: Any) -> tuple[int, int] | None:
     """Check a height and width, or None, and return them as a pair. Raises a ValueError unless both are positive."""
     if size is None:
         return None
-    pair = tuple(size) if isinstance(size, Sequence) else ()
+    pair: Any = tuple(size) if isinstance(size, Sequence) else ()
     is_size = len(pair) == 2 and all(type(side) is int and side > 0 for side in pair)
     check_that(is_size, parameter, "None, or (height, width) in pixels", size)
     return pair

@@ -47,7 +47,12 @@ class MuJoCoRenderer:
             "max_geom": max_geom,
         }
         """Keyword arguments that other sizes and cameras do not change."""
-        self._cameras = make_cameras(model, camera)
+        self.cameras = [get_fields(one) for one in make_cameras(model, camera)]
+        """The fields of each camera."""
+        self.num_views = len(self.cameras)
+        """Number of cameras."""
+        self.state_size: int = model.nq + 7 * model.nmocap + model.na
+        """Number of values in a state."""
         self.model = copy.copy(model)
         """The model without scene changes. Must not be written to."""
         self.model.vis.global_.offheight, self.model.vis.global_.offwidth = self.height, self.width
@@ -71,11 +76,12 @@ class MuJoCoRenderer:
 
     def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> "MuJoCoRenderer":
         """See `EnvRenderer`."""
-        return MuJoCoRenderer(self.model, *render_size(self.height, self.width), camera=self._cameras, **self.look)
+        cameras = [from_fields(fields) for fields in self.cameras]
+        return MuJoCoRenderer(self.model, *render_size(self.height, self.width), camera=cameras, **self.look)
 
     def from_cameras(self, camera: Cameras) -> "MuJoCoRenderer":
         """Make this renderer with other cameras; named sets turn its first one. A ValueError if one does not exist."""
-        cameras = make_cameras(self.model, camera, self._cameras[0])
+        cameras = make_cameras(self.model, camera, from_fields(self.cameras[0]))
         return MuJoCoRenderer(self.model, self.height, self.width, camera=cameras, **self.look)
 
     def is_equivalent(self, other: object) -> bool:
@@ -88,21 +94,6 @@ class MuJoCoRenderer:
             and same_sizes(self.model, other.model)
         )
 
-    @property
-    def cameras(self) -> list[dict[str, Any]]:
-        """The fields of each camera."""
-        return [get_fields(camera) for camera in self._cameras]
-
-    @property
-    def num_views(self) -> int:
-        """Number of cameras."""
-        return len(self._cameras)
-
-    @property
-    def state_size(self) -> int:
-        """Number of values in a state."""
-        return self.model.nq + 7 * self.model.nmocap + self.model.na
-
     def close(self) -> None:
         """Free the OpenGL context. Rendering again makes another."""
         if self._canvas is not None:
@@ -110,18 +101,14 @@ class MuJoCoRenderer:
             self._canvas = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_canvas": None, "_cameras": self.cameras}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._cameras = [from_fields(fields) for fields in state["_cameras"]]
+        return {**self.__dict__, "_canvas": None}
 
 
 class _Canvas:
     """An OpenGL context with the meshes and textures of a renderer's model uploaded."""
 
     def __init__(self, renderer: MuJoCoRenderer) -> None:
-        self._model, self._cameras = copy.copy(renderer.model), [copy.copy(camera) for camera in renderer._cameras]
+        self._model, self._cameras = copy.copy(renderer.model), [from_fields(fields) for fields in renderer.cameras]
         self._changes = AppliedChanges(self._model, self._cameras)
         self._data = mujoco.MjData(self._model)
         self._options = make_options(renderer.look["visual_options"])

@@ -89,26 +89,16 @@ class StateView:
         self._trial = _make_trial(env)
         self._renderer = make_renderer(env, camera=camera, quality=quality)
         """Draws at the environment's own size."""
+        self.num_views: int = getattr(self._renderer, "num_views", 1)
+        """Number of cameras that draw a state."""
+        self.stores_frames = not is_drawn_from_states(env)
+        """Whether the states are rendered frames."""
+        self.size = None if isinstance(self._renderer, FrameStore) else (self._renderer.height, self._renderer.width)
+        """(height, width) of the environment's own frames, in pixels; None if frames are stored."""
         self._renderers = [self._renderer]
         self._view_capture = self._capture = self._make_capture(self._renderer)
         if pin:
             self.pin_camera()
-
-    @property
-    def num_views(self) -> int:
-        """Number of cameras that draw a state."""
-        return getattr(self._renderer, "num_views", 1)
-
-    @property
-    def stores_frames(self) -> bool:
-        """Whether the states are rendered frames."""
-        return not is_drawn_from_states(self._env)
-
-    @property
-    def size(self) -> tuple[int, int] | None:
-        """(height, width) of the environment's own frames, in pixels; None if frames are stored."""
-        renderer = self._renderer
-        return None if isinstance(renderer, FrameStore) else (renderer.height, renderer.width)
 
     def pin_camera(self) -> None:
         """If the view uses the environment's own camera, make the environment render with the same one."""

@@ -46,8 +46,7 @@ class Body:
         if states.ndim != 2 or states.shape[1] != model.nq or not np.isfinite(states).all():
             raise ValueError(f"`qpos` must be finite, of shape (N, {model.nq}). Received shape {states.shape}.")
         data = _SCRATCH.data
-        self._positions = np.empty((len(states), model.ngeom, 3))
-        self._axes = np.empty((len(states), model.ngeom, 3))
+        self._positions, self._axes = np.empty((2, len(states), model.ngeom, 3))
         self._frames = np.empty((len(states), model.nbody, 3, 3))
         self._origins = np.empty((len(states), model.nbody, 3))
         self.centre_of_mass: Points = np.empty((len(states), 3))
@@ -85,7 +84,7 @@ class Body:
 
     def up(self, body: str = "torso") -> Numbers:
         """Cosine of a body's tilt: 1 upright, 0 lying, -1 upside down."""
-        return self._frames[:, _body_id(body), 2, 2]
+        return self.direction(body, 2)[:, 2]
 
     def direction(self, body: str, axis: int) -> Points:
         """An axis of a body's frame, a unit vector in world coordinates: 0 points forward, 1 left, 2 up."""

@@ -36,11 +36,8 @@ class TaskStates(ABC):
 
     dimensions: int
     """How many numbers change a state: D."""
-
-    @property
-    def has_success_fn(self) -> bool:
-        """Whether `succeeds` is known."""
-        return True
+    has_success_fn: bool = True
+    """Whether `succeeds` is known."""
 
     def succeeds(self, states: Rows) -> NDArray[np.bool_]:
         """Find the states that succeed: bool (N,). Only with `has_success_fn`; by default if no margin is negative."""

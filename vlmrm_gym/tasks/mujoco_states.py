@@ -34,16 +34,11 @@ class MuJoCoStates(TaskStates):
     ) -> None:
         self._model = model.__copy__()
         self._data = mujoco.MjData(self._model)
-        self._seen, self._success_fn = seen, success_fn
+        self._seen, self._success_fn, self.has_success_fn = seen, success_fn, success_fn is not None
         self.dimensions = int(model.nv)
         self._scale = _scale(self._model)
         joints = np.flatnonzero(model.jnt_limited.astype(bool) & np.isin(model.jnt_type, _SCALARS))
         self._limited, self._limits = model.jnt_qposadr[joints], model.jnt_range[joints].T
-
-    @property
-    def has_success_fn(self) -> bool:
-        """See `TaskStates`."""
-        return self._success_fn is not None
 
     def succeeds(self, states: Rows) -> NDArray[np.bool_]:
         """See `TaskStates`."""
