@@ -58,23 +58,6 @@ class DirectCapture:
         return state, SceneChange(frame=resize(frame, (self._renderer.height, self._renderer.width)))
 
 
-class DrawingCapture:
-    """Draws every state at once and captures the frame, for a later renderer that cannot draw this environment."""
-
-    def __init__(self, capture: Any, renderer: EnvRenderer, state_size: int) -> None:
-        self._capture, self._renderer, self._state_size = capture, renderer, state_size
-
-    def reset(self) -> None:
-        """Call this after every reset of the environment: changes that only resets make are looked for then."""
-        self._capture.reset()
-
-    def __call__(self) -> tuple[NDArray[np.float64], SceneChange]:
-        """Zeros, float64 (state_size,), and the current frame as a scene change."""
-        state, change = self._capture()
-        frame = States(state[None], [change]).draw(self._renderer)[0]
-        return np.zeros(self._state_size), SceneChange(frame=frame)
-
-
 class StateView:
     """Captures the states of an environment made with `render_mode="rgb_array"`, and draws them; see `make_renderer`.
 
@@ -95,7 +78,8 @@ class StateView:
         """Whether the states are rendered frames."""
         self.size = None if isinstance(self._renderer, FrameStore) else (self._renderer.height, self._renderer.width)
         """(height, width) of the environment's own frames, in pixels; None if frames are stored."""
-        self._renderers = [self._renderer]
+        self._drawer: Any = None
+        """Draws every state at once, for a renderer of another environment that cannot draw this one."""
         self._view_capture = self._capture = self._make_capture(self._renderer)
         if pin:
             self.pin_camera()
@@ -116,16 +100,20 @@ class StateView:
 
     def capture(self) -> tuple[NDArray[Any], SceneChange | None]:
         """The current state, a copy, and how the scene differs from that of the newest renderer."""
-        return self._capture()
+        state, change = self._capture()
+        if self._drawer is None:
+            return state, change
+        frame = States(state[None], [change]).draw(self._drawer)[0]
+        return np.zeros(self._state_size), SceneChange(frame=frame)
 
     def make_renderer(self, render_size: Callable[[int, int], tuple[int, int]]) -> EnvRenderer:
         """Make a renderer of another size, for this process or another one. States are captured for it from now on."""
         renderer = self._renderer.at_size(render_size)
-        self._capture = self._make_capture(renderer)
+        self._capture, self._drawer = self._make_capture(renderer), None
         return renderer
 
-    def _make_capture(self, renderer: Any, view: Any = None) -> Any:
-        """Reads states for a renderer; `view` is this environment's own of the same size, if that is another's."""
+    def _make_capture(self, renderer: Any) -> Any:
+        """Reads states for a renderer, which may be another environment's."""
         if isinstance(renderer, FrameStore):
             return DirectCapture(self._env, renderer, {})
         base: Any = self._env.unwrapped
@@ -133,7 +121,7 @@ class StateView:
             return DirectCapture(base, renderer, appearance)
         from vlmrm_gym.states.mujoco_capture import MuJoCoCapture
 
-        cameras = (view or renderer).cameras
+        cameras = self._renderer.cameras
         return MuJoCoCapture(self._env, renderer, cameras, own_camera=self._own_camera, trial=self._trial)
 
     def use_renderer(self, renderer: Any) -> None:
@@ -147,10 +135,10 @@ class StateView:
             return
         same_size = self._renderer.at_size(lambda *_: (renderer.height, renderer.width))
         if same_size.is_equivalent(renderer):
-            self._capture = self._make_capture(renderer, same_size)
+            self._capture = self._make_capture(renderer)
         else:
-            self._renderers.append(same_size)
-            self._capture = DrawingCapture(self._make_capture(same_size), same_size, renderer.state_size)
+            self._capture, self._drawer = self._make_capture(same_size), same_size
+            self._state_size = renderer.state_size
 
     def render(self) -> Any:
         """The frame as the model sees it, but at the environment's own size: uint8 (H, W, 3), views side by side."""
@@ -170,8 +158,9 @@ class StateView:
 
     def close(self) -> None:
         """Free the graphics resources. The environment stays open."""
-        for renderer in self._renderers:
-            renderer.close()
+        self._renderer.close()
+        if self._drawer is not None:
+            self._drawer.close()
 
 
 def check_renders(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
