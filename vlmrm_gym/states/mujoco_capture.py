@@ -18,6 +18,8 @@ from vlmrm_gym.states.mujoco import MuJoCoRenderer, pose
 from vlmrm_gym.states.scene_changes import CAMERA_FIELD, SceneChange, same_sizes
 from vlmrm_gym.states.watch import ModelWatch, PhysicsWatch, ViewerWatch, Watch, data_memory, restored, small_memory
 
+Cameras = Sequence[Mapping[str, Any]]
+"""Fields of one or several cameras."""
 _FIRST = 2
 """Number of states that a `Trial` tries at first."""
 
@@ -27,25 +29,19 @@ class MuJoCoCapture:
 
     Where the environment shows what no state contains, such as markers, its own frames are captured (see `Watch`), and
     where its model cannot be drawn as changes of the renderer's, such as one with other bodies. `cameras` are fields of
-    as many cameras as the renderer has; the environment's own is followed if the environment changes it. Without a
-    `trial` states are drawn, by code that is known to draw the same.
+    as many cameras as the renderer has, None: the environment's own, wherever that moves. Without a `trial` states are
+    drawn, by code that is known to draw the same.
     """
 
     def __init__(
-        self,
-        env: gym.Env[Any, Any],
-        renderer: MuJoCoRenderer,
-        cameras: Sequence[Mapping[str, Any]],
-        *,
-        own_camera: bool,
-        trial: "Trial | None",
+        self, env: gym.Env[Any, Any], renderer: MuJoCoRenderer, cameras: Cameras | None, trial: "Trial | None"
     ) -> None:
         self._scene: Any = env_viewers.find_scene(env)
-        self._renderer, self._cameras, self._own_camera, self._trial = renderer, cameras, own_camera, trial
+        self._renderer, self._cameras, self._trial = renderer, cameras, trial
         watched_env = env.unwrapped if trial is None else env
         is_physics = isinstance(self._scene, env_viewers.PhysicsScene)
         self._viewer = (PhysicsWatch if is_physics else ViewerWatch)(watched_env, self._scene, renderer)
-        self._last: tuple[SceneChange | None, Sequence[Mapping[str, Any]]] | None = None
+        self._last: tuple[SceneChange | None, Cameras] | None = None
         """The model's change and the cameras, of which `_change` was made."""
         self._change: SceneChange | None = None
         self._model: mujoco.MjModel | None = None
@@ -75,17 +71,16 @@ class MuJoCoCapture:
 
     def _capture(self) -> tuple[NDArray[np.float64], SceneChange | None]:
         if self._watch is None or not self._viewer.shows_state() or not self._trial_passes():
-            cameras = None if self._own_camera else self._cameras
-            frame = self._viewer.render(self._renderer.height, self._renderer.width, cameras)
+            frame = self._viewer.render(self._renderer.height, self._renderer.width, self._cameras)
             return np.zeros(self._renderer.state_size), SceneChange(frame=frame)
         change, self._after_reset = self._watch.change(after_reset=self._after_reset), False
-        cameras = [self._viewer.camera()] if self._own_camera else self._cameras
-        return self._renderer.capture(self._scene), self._with_cameras(change, cameras)
+        change = self._with_cameras(change, self._cameras or [self._viewer.camera()])
+        return self._renderer.capture(self._scene), change
 
     def _trial_passes(self) -> bool:
-        return self._trial is None or self._trial(self._scene, self._viewer, self._renderer, self._own_camera)
+        return self._trial is None or self._trial(self._scene, self._viewer, self._renderer, self._cameras is None)
 
-    def _with_cameras(self, change: SceneChange | None, cameras: Sequence[Mapping[str, Any]]) -> SceneChange | None:
+    def _with_cameras(self, change: SceneChange | None, cameras: Cameras) -> SceneChange | None:
         """Put the model's change and those of the cameras together. The same ones give the same object."""
         if self._last != (change, cameras):
             self._last = change, cameras

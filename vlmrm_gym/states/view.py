@@ -121,8 +121,8 @@ class StateView:
             return DirectCapture(base, renderer, appearance)
         from vlmrm_gym.states.mujoco_capture import MuJoCoCapture
 
-        cameras = self._renderer.cameras
-        return MuJoCoCapture(self._env, renderer, cameras, own_camera=self._own_camera, trial=self._trial)
+        cameras = None if self._own_camera else self._renderer.cameras
+        return MuJoCoCapture(self._env, renderer, cameras, self._trial)
 
     def use_renderer(self, renderer: Any) -> None:
         """Capture states from now on for a renderer that another environment's view has made."""
