@@ -69,9 +69,6 @@ from numpy.typing import NDArray
 STATE_KEY = "vlm_state"
 """The state that the step led to: float64 (S,), or its frame, uint8 (H, W, 3). Also set in the metadata of environments
 that capture states."""
-FIRST_STATE_KEY = "vlm_first_state"
-"""In infos of resets, where it is asked for: the state before the first action, and how its scene differs from the
-renderer's, a `SceneChange` or None."""
 SCENE_KEY = "vlm_scene"
 """In the metadata of environments that capture their states: the class that is drawn, "module:class"."""
 SCENE_UPDATE_KEY = "vlm_scene_update"

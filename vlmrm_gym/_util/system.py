@@ -34,22 +34,21 @@ def in_parts(work: Callable[["torch.Tensor"], Result], batch: "torch.Tensor") ->
     import torch  # deferred: who only counts cores need not load it
 
     threads = torch.get_num_threads()
-    if threads == 1 or _find_openmp() is None:
+    library = _find_openmp()
+    if threads == 1 or library is None:
         return [work(batch)]
     first, *others = torch.tensor_split(batch, min(threads, len(batch)))
-    waiting = [_pool(threads).submit(_alone, work, part) for part in others]
-    return [_alone(work, first), *(one.result() for one in waiting)]
+    waiting = [_pool(threads).submit(_alone, library, work, part) for part in others]
+    return [_alone(library, work, first), *(one.result() for one in waiting)]
 
 
-def _alone(work: Callable[["torch.Tensor"], Result], part: "torch.Tensor") -> Result:
+def _alone(library: ctypes.CDLL, work: Callable[["torch.Tensor"], Result], part: "torch.Tensor") -> Result:
     """Let torch compute with one thread, on the calling thread only.
 
     Matrix products keep the number that the program has passed to `torch.set_num_threads`, if it has.
     """
     import torch
 
-    library = _find_openmp()
-    assert library is not None
     threads = torch.get_num_threads()  # asking sets the calling thread's number, if it has none yet
     library.omp_set_num_threads(1)  # torch.set_num_threads would set it for threads to come, too
     try:

@@ -23,7 +23,7 @@ from vlmrm_gym._util.validation import (
     check_unscored,
     weigh_task_rewards,
 )
-from vlmrm_gym.infos import FIRST_STATE_KEY, SCENE_UPDATE_KEY, read_success
+from vlmrm_gym.infos import SCENE_UPDATE_KEY, read_success
 from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.rewards.combination import short_reward
 from vlmrm_gym.rewards.combined_model import is_missing
@@ -144,8 +144,6 @@ class VLMRewardVectorEnv(VectorWrapper):
                 score_every=options.score_every,
                 task_reward_weight=options.task_reward_weight,
             )
-            if self._delivery.sees_first:
-                self._capture.capture_first()
             self._capture.attach()  # last: an exception above leaves the environments unchanged
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -159,7 +157,8 @@ class VLMRewardVectorEnv(VectorWrapper):
         observations, infos, mask = self._steps.reset(seed, options)
         self._capture.reset(mask)
         self._delivery.reset(mask)
-        infos = {**self._begin_episodes(mask, infos), **self._delivery.finished_episodes()}
+        self._begin_episodes(mask)
+        infos = {**infos, **self._delivery.finished_episodes()}
         self._needs_reset = needs_reset
         return observations, infos
 
@@ -207,19 +206,16 @@ class VLMRewardVectorEnv(VectorWrapper):
             step = step._replace(infos={**step.infos, **{name: infos[name] for name in own}})
         if self._steps.mode == AutoresetMode.SAME_STEP:
             begun = step.ends
-        infos = self._begin_episodes(begun, step.infos)
+        self._begin_episodes(begun)
         if self.defers_rewards:
             late |= self._delivery.finished_episodes()
         self._needs_reset = False
-        return step.observations, rewards, step.terminations, step.truncations, infos | late
+        return step.observations, rewards, step.terminations, step.truncations, step.infos | late
 
-    def _begin_episodes(self, mask: NDArray[np.bool_], infos: dict[str, Any]) -> dict[str, Any]:
-        """Take the states of environments in a mask, which have been reset, if they are needed. Returns the infos."""
+    def _begin_episodes(self, mask: NDArray[np.bool_]) -> None:
+        """Take the states of environments in a mask, which have been reset, if they are needed."""
         if self._delivery.sees_first and mask.any():
-            self._delivery.begin(self._capture.first_states(mask, infos), mask)
-        if FIRST_STATE_KEY not in infos:
-            return infos
-        return {key: value for key, value in infos.items() if key.removeprefix("_") != FIRST_STATE_KEY}
+            self._delivery.begin(self._capture.first_states(mask), mask)
 
     def flush(self) -> dict[str, Any]:
         """Score all pending states, those of unfinished episodes too, and wait: as learners on parts of episodes need.

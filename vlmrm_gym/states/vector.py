@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.validation import find_metadata, find_time_limit, short_repr
-from vlmrm_gym.infos import FIRST_STATE_KEY, SCENE_UPDATE_KEY, STATE_KEY
+from vlmrm_gym.infos import SCENE_UPDATE_KEY, STATE_KEY
 from vlmrm_gym.states.drawing import FrameStore, check_frame
 from vlmrm_gym.states.scene_changes import SceneChange, SceneUpdate
 from vlmrm_gym.states.states import EnvRenderer, Quality, States
@@ -124,27 +124,17 @@ class VectorCapture:
                 raise ValueError(f"`env` must have environments that render frames of one size. Received {shapes}.")
             self._check_frames = False
 
-    def capture_first(self) -> None:
-        """Let environments say the states before first actions: call this before the first reset."""
-        if self._captures and self._shared_view is None:
-            self._call("capture_first")
-
-    def first_states(self, mask: Mask, infos: dict[str, Any]) -> States:
-        """The states of environments in a mask, bool (num_envs,), which the call with these infos has reset.
-
-        States are undefined elsewhere. A RuntimeError if a wrapper dropped them.
-        """
+    def first_states(self, mask: Mask) -> States:
+        """The states of environments in a mask, bool (num_envs,), which have just been reset; elsewhere undefined."""
         if not self._captures:
             return States(np.stack(self._frames()))
         if self._shared_view is not None:
             return States(self._base.states, self._shared_changes())
-        if not infos.get(f"_{FIRST_STATE_KEY}", np.zeros_like(mask))[mask].all():
-            raise RuntimeError(f"A wrapper drops the infos of resets. {_REMEDY}")
-        captured = {i: infos[FIRST_STATE_KEY][i] for i in np.flatnonzero(mask).tolist()}
-        like, _ = next(iter(captured.values()))
+        captured, reset = self._call("first_state"), np.flatnonzero(mask).tolist()
+        like, _ = captured[reset[0]]
         rows, changes = np.zeros((len(mask), *like.shape), dtype=like.dtype), [None] * len(mask)
-        for i, (state, change) in captured.items():
-            rows[i], changes[i] = state, change
+        for i in reset:
+            rows[i], changes[i] = captured[i]
         return States(rows, changes if any(change is not None for change in changes) else None)
 
     def render(self) -> Any:

@@ -19,15 +19,10 @@ from vlmrm_gym.states.states import QUALITIES, EnvRenderer, Quality, States, sid
 
 # MuJoCo and pygame are imported only where they are needed.
 
+_SCREEN = {"screen_width": 600, "screen_height": 400}
 _APPEARANCES: Mapping[type, Mapping[str, float]] = {
-    CartPoleEnv: {"length": 0.5, "x_threshold": 2.4, "screen_width": 600, "screen_height": 400},
-    Continuous_MountainCarEnv: {
-        "min_position": -1.2,
-        "max_position": 0.6,
-        "goal_position": 0.45,
-        "screen_width": 600,
-        "screen_height": 400,
-    },
+    CartPoleEnv: {"length": 0.5, "x_threshold": 2.4, **_SCREEN},
+    Continuous_MountainCarEnv: {"min_position": -1.2, "max_position": 0.6, "goal_position": 0.45, **_SCREEN},
 }
 """Attributes that frames of a class depend on besides the state, with the only values that we can draw.
 

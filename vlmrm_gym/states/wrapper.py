@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 
 from vlmrm_gym._util.validation import as_task_reward
-from vlmrm_gym.infos import FIRST_STATE_KEY, SCENE_KEY, SCENE_UPDATE_KEY, STATE_KEY
+from vlmrm_gym.infos import SCENE_KEY, SCENE_UPDATE_KEY, STATE_KEY
 from vlmrm_gym.states.scene_changes import SceneChange, SceneUpdate
 from vlmrm_gym.states.states import EnvRenderer, Quality
 from vlmrm_gym.states.view import StateView
@@ -49,19 +49,19 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
         self._sent: SceneChange | None = None
         """The scene change that the infos so far add up to."""
         self._num_updates = 0
-        self._captures_first = False
-
-    def capture_first(self) -> None:
-        """Put the states before first actions into infos, too, from now on."""
-        self._captures_first = True
+        self._begins = False
+        """Whether the episode has had no action yet."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._view.reset()
-        if self._captures_first:
-            info = {**info, FIRST_STATE_KEY: self._view.capture()}
+        self._begins = True
         return observation, info
+
+    def first_state(self) -> tuple[Any, SceneChange | None] | None:
+        """Capture the state before the first action, see `StateView.capture`; None if there has been an action."""
+        return self._view.capture() if self._begins else None
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment, then read its state.
@@ -71,6 +71,7 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
         Raises:
             ValueError: The environment's own reward is not one number.
         """
+        self._begins = False
         observation, reward, terminated, truncated, info = self.env.step(action)
         state, change = self._view.capture()
         info = {**info, STATE_KEY: state}
