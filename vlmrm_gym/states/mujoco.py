@@ -85,11 +85,10 @@ class MuJoCoRenderer:
         return MuJoCoRenderer(self.model, self.height, self.width, camera=cameras, **self.look)
 
     def is_equivalent(self, other: object) -> bool:
-        """Tell whether this renderer, given scene changes of model and cameras, renders another one's frames."""
+        """Tell whether this renderer, given scene changes, renders the frames of another one of its size."""
         return (
             isinstance(other, MuJoCoRenderer)
             and self.look == other.look
-            and (self.height, self.width) == (other.height, other.width)
             and self.num_views == other.num_views
             and same_sizes(self.model, other.model)
         )

@@ -28,10 +28,8 @@ DRAWN = (
 """Prefixes of all fields that can affect a frame. They include some that do not, such as friction."""
 LARGE = ("flex_", "mesh_", "skin_", "hfield_", "tex_")
 """Prefixes of fields that may be too large to compare at every step."""
-_READ = re.compile(
-    rf"{re.escape(CAMERA_FIELD)}\d+\.[a-z]+|({'|'.join(DRAWN)})\w*|(vis|stat)(\.\w+){{1,2}}|opt\.gravity", re.A
-)
-"""Names of fields that a file may change."""
+_READ_OF_CAMERAS = re.compile(rf"{re.escape(CAMERA_FIELD)}\d+\.[a-z]+", re.A)
+"""Names of fields of cameras that a file may change."""
 _UPLOADED = (*LARGE, "mat_tex", "vis.map", "vis.rgba", "stat.extent", "stat.center")
 """Prefixes of fields that are uploaded to the OpenGL context."""
 _RENDERER_SETTINGS = ("vis.quality.", "vis.global_.offwidth", "vis.global_.offheight")
@@ -133,26 +131,21 @@ def check_read(changes: Sequence[SceneChange | None]) -> None:
     for change in changes:
         for name, value in {} if change is None else change.fields.items():
             is_number_or_array = value.dtype.kind in "fbu" if isinstance(value, np.ndarray) else is_number(value)
-            if not is_number_or_array or not _READ.fullmatch(name) or not _may_be_read(name):
+            if not is_number_or_array or not (name in _read_of_models() or _READ_OF_CAMERAS.fullmatch(name)):
                 raise ValueError(f"a scene cannot change {short_repr(name)} to {short_repr(value)}")
         if change is not None and change.frame is not None and change.frame.dtype != np.uint8:
             raise ValueError(f"a captured frame must be uint8. Received {change.frame.dtype}")
 
 
 @cache
-def _may_be_read(name: str) -> bool:
-    """Tell whether a field is of a camera, or has neither integers nor a size that memory is allocated for."""
+def _read_of_models() -> frozenset[str]:
+    """Names of fields of models that a file may change: no arrays of integers, no size that memory is allocated for."""
     import mujoco
 
-    if name.startswith(CAMERA_FIELD):
-        return True
-    try:
-        value = get_field(mujoco.MjModel.from_xml_string("<mujoco/>"), name)
-    except AttributeError:
-        return False
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind in "fbu"  # of bytes: textures and flags
-    return isinstance(value, int | float) and not name.startswith((*_RENDERER_SETTINGS, "vis.global_.cameraid"))
+    model = mujoco.MjModel.from_xml_string("<mujoco/>")
+    fields = {name: get_field(model, name) for name in (*field_names(model), "opt.gravity")}
+    may_change = (name for name, value in fields.items() if np.ndim(value) == 0 or value.dtype.kind in "fbu")
+    return frozenset(may_change) - {"vis.global_.cameraid"}
 
 
 def same_sizes(model: "mujoco.MjModel", other: "mujoco.MjModel") -> bool:

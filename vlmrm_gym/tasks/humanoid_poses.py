@@ -193,7 +193,7 @@ class HumanoidStates(MuJoCoStates):
 
     def goals(self, count: int, rng: np.random.Generator) -> Rows:
         """See `TaskStates`."""
-        return near_poses(0, rng) if self._task is None else true_states(self._task, count, rng)
+        return super().goals(count, rng) if self._task is None else true_states(self._task, count, rng)
 
     def example_goal(self) -> Numbers | None:
         """Return the task's pose."""
@@ -226,17 +226,15 @@ def _path(title: str, task: str, line: str | None = None) -> StatePath:
     )
 
 
-def near_poses(count: int, rng: np.random.Generator, degrees: float = 5.0) -> Rows:
-    """Random combinations of the library's legs and arms, with normal noise on their joints, on the floor."""
-    if not count:
-        return np.empty((0, plain_model().nq))
+def near_poses(count: int, rng: np.random.Generator) -> Rows:
+    """Random combinations of the library's legs and arms, with noise of 5 degrees on their joints, on the floor."""
     legs, arms = rng.choice(list(LEGS), count), rng.choice(list(ARMS), count)
-    return _with_noise(zip(legs, arms, strict=True), degrees, rng)
+    return _with_noise(zip(legs, arms, strict=True), 5, rng)
 
 
 def _with_noise(names: Iterable[tuple[str, str]], degrees: float, rng: np.random.Generator) -> Rows:
     """Poses in random directions, on the floor, with normal noise on their joints."""
-    states = np.stack([pose(*one, yaw=rng.normal(0, 10)) for one in names])
+    states = np.reshape([pose(*one, yaw=rng.normal(0, 10)) for one in names], (-1, plain_model().nq))
     states[:, _ROOT_SIZE:] += rng.normal(0, np.deg2rad(degrees), (len(states), 17))
     return on_floor(states)
 
