@@ -58,7 +58,6 @@ class _ClassicControlRenderer:
     def __init__(self, height: int, width: int, painter: Callable[[int], _Painter], oversampling: int = 1) -> None:
         self.height, self.width = height, width
         self._painter, self._oversampling = painter, oversampling
-        self._scale = max(oversampling, math.ceil(max(height / 400, width / 600)))
         self._canvas: _Canvas | None = None
 
     def capture(self, env: gym.Env[Any, Any]) -> NDArray[np.float64]:
@@ -68,14 +67,13 @@ class _ClassicControlRenderer:
         """Render states, float64 (B, state_size): uint8 (B, height, width, 3). `changes` is ignored."""
         checked = check_states(states, self.state_size)
         if self._canvas is None:
-            self._canvas = _Canvas(self._painter(self._scale), self.height, self.width)
+            scale = max(self._oversampling, math.ceil(max(self.height / 400, self.width / 600)))
+            self._canvas = _Canvas(self._painter(scale), self.height, self.width)
         return self._canvas.draw(checked)
 
     def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> Self:
-        other = copy.copy(self)
-        _ClassicControlRenderer.__init__(
-            other, *render_size(self.height, self.width), self._painter, self._oversampling
-        )
+        other = copy.copy(self)  # without the canvas
+        other.height, other.width = render_size(self.height, self.width)
         return other
 
     def is_equivalent(self, other: object) -> bool:
