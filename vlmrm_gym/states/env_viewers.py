@@ -62,7 +62,7 @@ def find_look(scene: Any) -> dict[str, Any]:
     """Find the visual options and the maximum number of geoms that an environment renders with."""
     if isinstance(scene, PhysicsScene):
         return {"visual_options": {}, "max_geom": 10_000}
-    return {"visual_options": scene.mujoco_renderer._vopt, "max_geom": scene.mujoco_renderer.max_geom}
+    return {"visual_options": dict(scene.mujoco_renderer._vopt), "max_geom": scene.mujoco_renderer.max_geom}
 
 
 def find_camera(scene: Any) -> mujoco.MjvCamera:

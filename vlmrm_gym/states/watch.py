@@ -19,7 +19,7 @@ from xxhash import xxh3_128_digest
 from vlmrm_gym.states import env_viewers
 from vlmrm_gym.states.cameras import get_fields
 from vlmrm_gym.states.drawing import check_frame, resize
-from vlmrm_gym.states.mujoco import MuJoCoRenderer, make_options
+from vlmrm_gym.states.mujoco import make_options
 from vlmrm_gym.states.scene_changes import DRAWN, LARGE, SceneChange, field_names, frozen_copy, get_field, same_value
 
 _MAX_GAP = 4096
@@ -144,11 +144,11 @@ def _address(array: NDArray[Any]) -> int:
 class Watch(ABC):
     """Follows the camera that an environment renders with, and detects frames that show more than its state."""
 
-    def __init__(self, env: gym.Env[Any, Any], scene: Any, renderer: MuJoCoRenderer) -> None:
+    def __init__(self, env: gym.Env[Any, Any], scene: Any) -> None:
         self._env, self._scene = env, scene
         self._code = _render_methods(env, scene)
-        self._size = env_viewers.own_size(scene)
-        flags = make_options(renderer.look["visual_options"]).flags
+        self._size, self._look = env_viewers.own_size(scene), env_viewers.find_look(scene)
+        flags = make_options(self._look["visual_options"]).flags
         self._shows_islands = bool(flags[mujoco.mjtVisFlag.mjVIS_ISLAND])
         has_rangefinders = mujoco.mjtSensor.mjSENS_RANGEFINDER in scene.model.sensor_type
         self._shows_dynamics = any(flags[flag] for flag in _DYNAMIC) or bool(
@@ -203,10 +203,9 @@ class ViewerWatch(Watch):
     if other code renders than did at first.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], scene: Any, renderer: MuJoCoRenderer) -> None:
-        super().__init__(env, scene, renderer)
+    def __init__(self, env: gym.Env[Any, Any], scene: Any) -> None:
+        super().__init__(env, scene)
         self._initial = env_viewers.initial_view(scene)
-        self._look = env_viewers.find_look(scene)
         self._shown: list[Any] = []
         """The markers in the last frame that was captured, if they have been put back."""
         self._shown_at = -1.0
