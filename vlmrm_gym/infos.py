@@ -72,7 +72,7 @@ that capture states."""
 SCENE_KEY = "vlm_scene"
 """In the metadata of environments that capture their states: the class that is drawn, "module:class"."""
 SCENE_UPDATE_KEY = "vlm_scene_update"
-"""A `SceneUpdate`, if the scene is not the same as in the state before."""
+"""A `SceneUpdate`, where the scene is not the same as in the state before, and in the first step of an episode."""
 
 
 def read_success(infos: Mapping[str, Any], num_envs: int) -> NDArray[np.float64]:

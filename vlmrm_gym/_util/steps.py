@@ -42,14 +42,8 @@ class VectorSteps:
     """Steps and resets a vector environment, for every door that takes one. For arguments see `find_autoreset_mode`."""
 
     def __init__(
-        self,
-        parameter: str,
-        env: VectorEnv[Any, Any, Any],
-        autoreset_mode: AutoresetMode | str | None = None,
-        kept: str = "",
+        self, parameter: str, env: VectorEnv[Any, Any, Any], autoreset_mode: AutoresetMode | str | None = None
     ) -> None:
-        self._kept = kept
-        """The name of infos that count in every step, also of one that `end` has made needless."""
         self.mode = find_autoreset_mode(parameter, env, autoreset_mode)
         """When an environment that has ended is reset."""
         self._parameter, self._env, self._num_envs = parameter, env, env.num_envs
@@ -83,7 +77,7 @@ class VectorSteps:
         if (mask := self._ended_here.copy()).any():  # it has stepped them once more
             observations, begun, _ = self.reset(None, {"reset_mask": mask})
             terminations, truncations = (np.where(mask, False, one) for one in (terminations, truncations))
-            infos = _merge(_only(infos, ~mask, self._kept), begun)
+            infos = _merge(_only(infos, ~mask), begun)
         step = Step(
             copy.deepcopy(observations),
             np.where(stepped, as_rewards(f"`rewards` of {self._env}", rewards, self._num_envs), 0.0),
@@ -135,13 +129,13 @@ class VectorSteps:
         )
 
 
-def _only(infos: Mapping[str, Any], mask: Mask, kept: str = "") -> dict[str, Any]:
-    """The infos of environments in a mask, and all of one name. An entry without a mask of its own is of all."""
+def _only(infos: Mapping[str, Any], mask: Mask) -> dict[str, Any]:
+    """The infos of environments in a mask. An entry without a mask of its own is of all."""
     only = {}
     for key, value in infos.items():
         if isinstance(value, Mapping):
             value = _only(value, mask)
-        elif key.startswith("_") and key != f"_{kept}":
+        elif key.startswith("_"):
             value = value & mask
         only[key] = value
     return only

@@ -23,7 +23,7 @@ from vlmrm_gym._util.validation import (
     check_unscored,
     weigh_task_rewards,
 )
-from vlmrm_gym.infos import SCENE_UPDATE_KEY, read_success
+from vlmrm_gym.infos import read_success
 from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.rewards.combination import short_reward
 from vlmrm_gym.rewards.combined_model import is_missing
@@ -96,7 +96,7 @@ class VLMRewardVectorEnv(VectorWrapper):
         with close_on_error([] if self.env is env else [self.env]):  # never what the caller passed in
             check_unscored(self.env)
             specification = options.reward.with_model(default_model(self.env))
-            self._steps = VectorSteps("env", self.env, mode, SCENE_UPDATE_KEY)
+            self._steps = VectorSteps("env", self.env, mode)
             self.metadata = {**self.env.metadata, "autoreset_mode": self._steps.mode, SCORED_KEY: "VLMRewardVectorEnv"}
             self.reward, self.episode_log = specification, options.episode_log
             """What the environments are scored by, and what remembers their episodes, if anything does."""

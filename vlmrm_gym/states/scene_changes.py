@@ -69,6 +69,8 @@ class SceneUpdate:
 
     number: int
     """Number of the update in its environment, from 0. A gap means that an update was lost."""
+    whole: bool
+    """Whether the values are all that differs from the renderer's scene, whatever was before."""
     values: Mapping[str, Any]
     """New values, by name."""
     restored: frozenset[str]
@@ -79,11 +81,11 @@ class SceneUpdate:
         """Compute the update from one scene change to the next; None is no change."""
         old, new = ({} if change is None else change.values() for change in (before, now))
         values = {name: value for name, value in new.items() if old.get(name) is not value}
-        return cls(number, values, frozenset(old.keys() - new.keys()))
+        return cls(number, before is None, values, frozenset(old.keys() - new.keys()))
 
     def apply(self, before: SceneChange | None) -> SceneChange | None:
         """Apply this update to a scene change."""
-        old = {} if before is None else before.values()
+        old = {} if before is None or self.whole else before.values()
         values = {name: value for name, value in old.items() if name not in self.restored} | dict(self.values)
         return SceneChange.of(values) if values else None
 

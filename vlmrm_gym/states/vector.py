@@ -66,7 +66,9 @@ class VectorCapture:
                 f"`autoreset_mode` cannot be same-step for {env}: what it renders after an episode's end is the next "
                 "episode's first frame. Use next-step, or wrap its environments in `vlmrm_gym.CaptureState`."
             )
-        self._forget_scenes()
+        self._changes: list[SceneChange | None] = [None] * env.num_envs
+        """How the scene of each environment differs from the renderer's."""
+        self._num_updates = [0] * env.num_envs
         # At the first reset: an environment cannot render before.
         self._check_frames = not self._captures or all(self._call("stores_frames"))
 
@@ -109,15 +111,9 @@ class VectorCapture:
             self._base.envs = self._wrapped
 
     def reset(self, mask: Mask) -> None:
-        """Call this after every reset of the environments in a mask.
-
-        A reset of all follows a step that raised, whose scene updates are lost: they are sent anew.
-        """
+        """Call this after every reset of the environments in a mask."""
         if self._shared_view is not None:
             self._shared_view.reset()
-        elif self._captures and mask.all():
-            self._call("forget_scene")
-            self._forget_scenes()
         if self._check_frames and mask.all():
             shapes = [frame.shape for frame in self._frames()]
             if len(set(shapes)) > 1:
@@ -147,11 +143,6 @@ class VectorCapture:
         """Free the graphics resources. The environments stay open."""
         if self._shared_view is not None:
             self._shared_view.close()
-
-    def _forget_scenes(self) -> None:
-        self._changes: list[SceneChange | None] = [None] * self._env.num_envs
-        """How the scene of each environment differs from the renderer's."""
-        self._num_updates = [0] * self._env.num_envs
 
     def capture(self, expected: Mask, infos: dict[str, Any]) -> tuple[States, dict[str, Any]]:
         """Capture the states that a step led to, and its infos without them.
@@ -197,13 +188,12 @@ class VectorCapture:
         """Take states out of infos: the other infos; the states, (num_envs, ...) or None; where they are set."""
         for i in np.flatnonzero(infos.get(f"_{SCENE_UPDATE_KEY}", ())).tolist():
             update: SceneUpdate = infos[SCENE_UPDATE_KEY][i]
-            if update.number != self._num_updates[i]:
+            if update.number != self._num_updates[i] and not update.whole:
                 raise RuntimeError(
                     f"Environment {i} changed its scene in a step whose infos did not arrive: a wrapper between it and "
                     f"VLMRewardVectorEnv steps it, or drops infos. {_REMEDY}"
                 )
-            self._num_updates[i] += 1
-            self._changes[i] = update.apply(self._changes[i])
+            self._num_updates[i], self._changes[i] = update.number + 1, update.apply(self._changes[i])
         rest = {
             key: value for key, value in infos.items() if key.removeprefix("_") not in (STATE_KEY, SCENE_UPDATE_KEY)
         }

@@ -71,23 +71,20 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
         Raises:
             ValueError: The environment's own reward is not one number.
         """
-        self._begins = False
+        begins, self._begins = self._begins, False
         observation, reward, terminated, truncated, info = self.env.step(action)
         state, change = self._view.capture()
         info = {**info, STATE_KEY: state}
-        if change is not self._sent:
-            info[SCENE_UPDATE_KEY] = SceneUpdate.between(self._num_updates, self._sent, change)
+        if change is not self._sent or (begins and self._num_updates):
+            before = None if begins else self._sent  # updates of the episode before may have been lost
+            info[SCENE_UPDATE_KEY] = SceneUpdate.between(self._num_updates, before, change)
             self._sent, self._num_updates = change, self._num_updates + 1
         return copy.deepcopy(observation), as_task_reward(self.env, reward), terminated, truncated, info
 
     def make_renderer(self, render_size: Callable[[int, int], tuple[int, int]]) -> EnvRenderer:
         """Make the renderer of the states from now on; see `StateView.make_renderer`."""
-        self.forget_scene()
+        self._sent = None
         return self._view.make_renderer(render_size)
-
-    def forget_scene(self) -> None:
-        """Send the whole scene change with the next state: updates have been lost, or there is a new renderer."""
-        self._sent, self._num_updates = None, 0
 
     def render(self) -> Any:
         """Render the current frame, as the model sees it but at the environment's own size: uint8 (H, W, 3)."""
