@@ -20,8 +20,6 @@ from vlmrm_gym.states.watch import ModelWatch, PhysicsWatch, ViewerWatch, Watch,
 
 Cameras = Sequence[Mapping[str, Any]]
 """Fields of one or several cameras."""
-_FIRST = 2
-"""Number of states that a `Trial` tries at first."""
 
 
 class MuJoCoCapture:
@@ -107,7 +105,7 @@ class Trial:
 
     def __init__(self, env: gym.Env[Any, Any], *, failed: bool) -> None:
         self._env, self.failed = env, failed
-        self._num_due, self._num_resets, self._last_passed = _FIRST, 0, 0
+        self._num_due, self._num_resets, self._last_passed = 2, 0, 0
 
     def reset(self) -> None:
         """Call this after every reset of the environment."""

@@ -65,7 +65,7 @@ class SceneChange:
 
 @dataclass(frozen=True, eq=False)
 class SceneUpdate:
-    """The difference of two scene changes of an environment: a new texture crosses the pipe of a process once."""
+    """The difference of two scene changes of an environment: a texture crosses a pipe once an episode."""
 
     number: int
     """Number of the update in its environment, from 0. A gap means that an update was lost."""
