@@ -71,22 +71,21 @@ def find_camera(scene: Any) -> mujoco.MjvCamera:
     What these leave open, Gymnasium takes from the state of the first call of `render`. Before that call it is taken
     from the initial pose, so that the frame of a state does not depend on earlier ones: see `pin_camera`.
     """
-    if not isinstance(scene, PhysicsScene):
-        return from_fields(viewer_camera(scene.mujoco_renderer, initial_view(scene)))
-    camera = mujoco.MjvCamera()
-    mujoco.mjv_defaultFreeCamera(scene.model, camera)
-    chosen = scene.env.render_kwargs.get("camera_id", -1)
-    camera.fixedcamid = scene.model.camera(chosen).id if isinstance(chosen, str) else chosen
-    camera.type = TYPES["free" if chosen == -1 else "fixed"]
-    return camera
+    return from_fields(read_camera(scene, initial_view(scene)))
 
 
-def viewer_camera(renderer: MujocoRenderer, initial: CameraFields) -> CameraFields:
-    """Find the camera of a viewer; before the first frame, of one that begins with `initial` and the configuration."""
-    viewer = find_viewer(renderer)
-    camera = from_fields({**initial, **(renderer.default_cam_config or {})}) if viewer is None else viewer.cam
-    kind = TYPES["free" if renderer.camera_id == -1 else "fixed"]
-    return {**get_fields(camera), "type": kind, "fixedcamid": renderer.camera_id}  # chosen at every frame
+def read_camera(scene: Any, initial: CameraFields) -> CameraFields:
+    """Read the fields of `find_camera` as they are now; `initial` are those of `initial_view`."""
+    if isinstance(scene, PhysicsScene):
+        camera = mujoco.MjvCamera()
+        mujoco.mjv_defaultFreeCamera(scene.model, camera)
+        chosen = scene.env.render_kwargs.get("camera_id", -1)
+        number = scene.model.camera(chosen).id if isinstance(chosen, str) else chosen
+    else:
+        renderer = scene.mujoco_renderer
+        viewer, number = find_viewer(renderer), renderer.camera_id
+        camera = from_fields({**initial, **(renderer.default_cam_config or {})}) if viewer is None else viewer.cam
+    return {**get_fields(camera), "type": TYPES["free" if number == -1 else "fixed"], "fixedcamid": number}
 
 
 def pin_camera(scene: Any) -> None:

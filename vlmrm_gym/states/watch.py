@@ -1,7 +1,6 @@
 """Detects changes of a MuJoCo environment: in its model, and in how it is drawn (camera, options, what it adds)."""
 
 import ctypes
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from xxhash import xxh3_128_digest
 
 from vlmrm_gym.states import env_viewers
-from vlmrm_gym.states.cameras import get_fields
 from vlmrm_gym.states.drawing import check_frame, resize
 from vlmrm_gym.states.mujoco import make_options
 from vlmrm_gym.states.scene_changes import DRAWN, LARGE, SceneChange, field_names, frozen_copy, get_field, same_value
@@ -141,13 +139,14 @@ def _address(array: NDArray[Any]) -> int:
     return array.__array_interface__["data"][0]
 
 
-class Watch(ABC):
+class Watch:
     """Follows the camera that an environment renders with, and detects frames that show more than its state."""
 
     def __init__(self, env: gym.Env[Any, Any], scene: Any) -> None:
         self._env, self._scene = env, scene
         self._code = _render_methods(env, scene)
         self._size, self._look = env_viewers.own_size(scene), env_viewers.find_look(scene)
+        self._initial = env_viewers.initial_view(scene)
         flags = make_options(self._look["visual_options"]).flags
         self._shows_islands = bool(flags[mujoco.mjtVisFlag.mjVIS_ISLAND])
         has_rangefinders = mujoco.mjtSensor.mjSENS_RANGEFINDER in scene.model.sensor_type
@@ -155,9 +154,9 @@ class Watch(ABC):
             has_rangefinders and flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER]
         )
 
-    @abstractmethod
     def camera(self) -> Mapping[str, Any]:
         """Get the fields of the camera now."""
+        return env_viewers.read_camera(self._scene, self._initial)
 
     def shows_state(self) -> bool:
         """Tell whether state, model and camera determine the environment's frame, drawn by its present code."""
@@ -186,10 +185,6 @@ class Watch(ABC):
 class PhysicsWatch(Watch):
     """Watches an environment of dm_control's, whose `render_kwargs` may ask for more than the model."""
 
-    def camera(self) -> Mapping[str, Any]:
-        """See `Watch`."""
-        return get_fields(env_viewers.find_camera(self._scene))
-
     def shows_state(self) -> bool:
         """See `Watch`."""
         return super().shows_state() and self._scene.env.render_kwargs.keys() <= {"height", "width", "camera_id"}
@@ -205,7 +200,6 @@ class ViewerWatch(Watch):
 
     def __init__(self, env: gym.Env[Any, Any], scene: Any) -> None:
         super().__init__(env, scene)
-        self._initial = env_viewers.initial_view(scene)
         self._shown: list[Any] = []
         """The markers in the last frame that was captured, if they have been put back."""
         self._shown_at = -1.0
@@ -217,10 +211,6 @@ class ViewerWatch(Watch):
             viewport=mujoco.MjrRect(0, 0, width, height),
         )
         self._settings = _settings(new_viewer)
-
-    def camera(self) -> Mapping[str, Any]:
-        """See `Watch`."""
-        return env_viewers.viewer_camera(self._scene.mujoco_renderer, self._initial)
 
     def shows_state(self) -> bool:
         """See `Watch`."""
