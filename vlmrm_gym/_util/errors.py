@@ -66,10 +66,10 @@ def printable(text: str, encoding: str = "utf-8") -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def quote(text: str, most: int = 500) -> str:
-    """A stranger's words for a message: in quotation marks, on one line, at most `most` characters of them."""
-    words = " ".join(printable(text[:most]).split()).replace('"', "'")
-    return f'"{words}{"..." if len(text) > most else ""}"'
+def quote(text: str) -> str:
+    """A stranger's words for a message: in quotation marks, on one line, at most 500 characters of them."""
+    words = " ".join(printable(text[:500]).split()).replace('"', "'")
+    return f'"{words}{"..." if len(text) > 500 else ""}"'
 
 
 def say(text: object, *, error: bool = False) -> None:

@@ -12,6 +12,7 @@ import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -105,13 +106,12 @@ def parse_json(content: str | bytes) -> Any:
         value = json.loads(content)
     except RecursionError:
         raise too_deep from None
-    waiting = [(value, 0)]
-    while waiting:
-        one, depth = waiting.pop()
-        if depth > _MAX_DEPTH:
-            raise too_deep
-        if isinstance(one, dict | list):
-            waiting += [(inner, depth + 1) for inner in (one.values() if isinstance(one, dict) else one)]
+    level = [value]
+    for _ in range(_MAX_DEPTH + 1):
+        containers = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        level = [*chain.from_iterable(containers)]
+    if level:
+        raise too_deep
     return value
 
 
