@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
-from vlmrm_gym._util.validation import as_array, check_autoreset_mode, find_metadata, short_repr
+from vlmrm_gym._util.validation import as_array, check_autoreset_mode, check_that, find_metadata, short_repr
 
 Mask = NDArray[np.bool_]
 
@@ -165,10 +165,7 @@ def find_autoreset_mode(
 
     A ValueError, whose message names `parameter`, if neither says the mode, or the two differ.
     """
-    if not isinstance(env, VectorEnv):
-        raise ValueError(
-            f"`{parameter}` must be a vector environment, such as `gym.make_vec` returns. Received {env!r}."
-        )
+    check_that(isinstance(env, VectorEnv), parameter, "a vector environment, such as `gym.make_vec` returns", env)
     declared = find_metadata(env, "autoreset_mode")
     if declared is not None:
         declared = check_autoreset_mode(declared, 'metadata["autoreset_mode"]')

@@ -8,7 +8,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from vlmrm_gym._util.validation import check_flag, is_finite, is_number, short_repr
+from vlmrm_gym._util.validation import check_flag, check_that, is_finite, is_number, short_repr
 from vlmrm_gym.states.scene_changes import set_field
 
 Camera = Mapping[str, Any] | str | int
@@ -44,8 +44,7 @@ def make_cameras(
     """
     (base,) = _expand(model, reference, mujoco.MjvCamera())
     listed: Sequence[Any] = cameras if isinstance(cameras, list | tuple) else [cameras]
-    if not listed:
-        raise ValueError(f"`camera` must be a camera, or a list of at least one. Received {short_repr(cameras)}.")
+    check_that(len(listed) > 0, "camera", "a camera, or a list of at least one", cameras)
     return [camera for one in listed for camera in _expand(model, one, base)]
 
 
@@ -82,9 +81,8 @@ def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.M
         return result
     if isinstance(camera, str | Integral) and not isinstance(camera, bool):
         camera = {"type": "fixed", "fixedcamid": camera}
-    if not isinstance(camera, Mapping):
-        rule = f"`camera` must be a mapping of {', '.join(FIELDS)}, or a camera's name or number"
-        raise ValueError(f"{rule}. Received {short_repr(camera)}.")
+    rule = f"a mapping of {', '.join(FIELDS)}, or a camera's name or number"
+    camera = check_that(isinstance(camera, Mapping), "camera", rule, camera)
     unknown = [field for field in camera if field not in FIELDS]
     if unknown:
         raise ValueError(

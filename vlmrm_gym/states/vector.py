@@ -10,7 +10,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import close_on_error
-from vlmrm_gym._util.validation import find_metadata, find_time_limit, short_repr
+from vlmrm_gym._util.validation import check_that, find_metadata, find_time_limit, short_repr
 from vlmrm_gym.infos import SCENE_UPDATE_KEY, STATE_KEY
 from vlmrm_gym.states.drawing import FrameStore, check_frame
 from vlmrm_gym.states.scene_changes import SceneChange, SceneUpdate
@@ -233,11 +233,8 @@ def as_vector_env(
         if isinstance(env.unwrapped, SyncVectorEnv):
             _check_distinct(env.unwrapped.envs)
         return env
-    if not isinstance(env, Sequence) or isinstance(env, str) or not env or not all(map(callable, env)):
-        raise ValueError(
-            "`env` must be a vector environment, or a list of functions that make environments, at least one. "
-            f"Received {short_repr(env)}."
-        )
+    is_list = isinstance(env, Sequence) and not isinstance(env, str) and len(env) > 0 and all(map(callable, env))
+    check_that(is_list, "env", "a vector environment, or a list of functions that make environments, at least one", env)
     envs: list[gym.Env[Any, Any]] = []
     with close_on_error(envs):
         for make in env:

@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym._util.system import usable_cores
-from vlmrm_gym._util.validation import check_autoreset_mode, check_positive_integer
+from vlmrm_gym._util.validation import check_autoreset_mode, check_positive_integer, check_that
 from vlmrm_gym.infos import STATE_KEY
 from vlmrm_gym.tasks.humanoid import Humanoid
 from vlmrm_gym.tasks.humanoid_success import succeeds
@@ -94,8 +94,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask
         if seed is None or isinstance(seed, int):
             seed = [None if seed is None else seed + i for i in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise ValueError(f"`seed` must be an integer or a list of {self.num_envs}. Received {seed}.")
+        check_that(len(seed) == self.num_envs, "seed", f"an integer or a list of {self.num_envs}", seed)
         infos = self._reset(mask, {}, seed)
         return self._observations.copy(), infos
 
