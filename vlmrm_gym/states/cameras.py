@@ -8,7 +8,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from vlmrm_gym._util.validation import check_flag, check_that, is_finite, is_number, short_repr
+from vlmrm_gym._util.validation import check_finite, check_flag, check_that, is_number, short_repr
 from vlmrm_gym.states.scene_changes import set_field
 
 Camera = Mapping[str, Any] | str | int
@@ -91,12 +91,11 @@ def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.M
     result.type = _type(camera)
     for field in ("distance", "azimuth", "elevation"):
         if field in camera:
-            setattr(result, field, _number(field, camera[field]))
+            setattr(result, field, check_finite(f"camera.{field}", camera[field]))
     if "lookat" in camera:
         lookat = np.asarray(camera["lookat"], dtype=object).ravel()
-        if len(lookat) != 3:
-            raise ValueError(f"`camera`: lookat must be three numbers. Received {short_repr(camera['lookat'])}.")
-        result.lookat[:] = [_number("lookat", value) for value in lookat]
+        check_that(len(lookat) == 3, "camera.lookat", "three numbers", camera["lookat"])
+        result.lookat[:] = [check_finite("camera.lookat", value) for value in lookat]
     _check_place(model, result)
     if "orthographic" in camera:
         check_flag("camera.orthographic", camera["orthographic"])
@@ -135,27 +134,19 @@ def _type(camera: Mapping[str, Any]) -> int:
     for name, number in TYPES.items():
         if kind in (name, number):
             return number
-    raise ValueError(f"`camera`: type must be one of {', '.join(TYPES)}. Received {short_repr(kind)}.")
-
-
-def _number(field: str, value: Any) -> float:
-    if not is_finite(value):
-        raise ValueError(f"`camera`: {field} must be a finite number. Received {short_repr(value)}.")
-    return float(value)
+    raise ValueError(f"`camera.type` must be one of {', '.join(TYPES)}. Received {short_repr(kind)}.")
 
 
 def _check_place(model: mujoco.MjModel, camera: mujoco.MjvCamera) -> None:
     """Raise a ValueError if nothing could be seen."""
     near, far = 1e-6 * model.stat.extent, model.vis.map.zfar * model.stat.extent
+    rule = f"from {near:.3g} to {far:.6g} metres for this model, else the picture would be empty"
+    check_that(near <= camera.distance <= far, "camera.distance", rule, camera.distance)
     # Bodies move away from their initial position, so this is far more than is visible from there.
     away = 1e4 * model.stat.extent
-    if not near <= camera.distance <= far:
-        rule = f"distance must be from {near:.3g} to {far:.6g} metres for this model. Received {camera.distance!r}"
-    elif np.abs(camera.lookat - model.stat.center).max() > away:
-        rule = f"lookat must be within {away:.6g} metres of the model's centre. Received {camera.lookat.tolist()}"
-    else:
-        return
-    raise ValueError(f"`camera`: {rule}: the picture would be empty.")
+    rule = f"within {away:.6g} metres of the model's centre, else the picture would be empty"
+    is_near = bool(np.abs(camera.lookat - model.stat.center).max() <= away)
+    check_that(is_near, "camera.lookat", rule, camera.lookat.tolist())
 
 
 def _names(model: mujoco.MjModel, noun: str) -> list[str]:
