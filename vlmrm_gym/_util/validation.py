@@ -26,8 +26,8 @@ def check_that(holds: bool, parameter: str, rule: str, value: Any) -> Any:
 
 def check_integer(parameter: str, value: Any, *, minimum: int, maximum: int | None = None) -> int:
     """Return an integer. Raise a ValueError unless it is one of at least `minimum`, and of at most `maximum`."""
-    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
-    check_that(is_integer and value >= minimum, parameter, f"an integer of at least {minimum}", value)
+    is_one = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= minimum
+    check_that(is_one, parameter, f"an integer of at least {minimum}", value)
     if maximum is not None:
         check_that(value <= maximum, parameter, f"an integer of at most {maximum:,}", value)
     return int(value)

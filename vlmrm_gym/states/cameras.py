@@ -81,8 +81,9 @@ def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.M
         return result
     if isinstance(camera, str | Integral) and not isinstance(camera, bool):
         camera = {"type": "fixed", "fixedcamid": camera}
-    rule = f"a mapping of {', '.join(FIELDS)}, or a camera's name or number"
-    camera = check_that(isinstance(camera, Mapping), "camera", rule, camera)
+    if not isinstance(camera, Mapping):
+        rule = f"`camera` must be a mapping of {', '.join(FIELDS)}, or a camera's name or number"
+        raise ValueError(f"{rule}. Received {short_repr(camera)}.")
     unknown = [field for field in camera if field not in FIELDS]
     if unknown:
         raise ValueError(
