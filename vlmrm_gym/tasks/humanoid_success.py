@@ -136,10 +136,7 @@ def one_leg(body: Body) -> Margins:
     feet = np.stack([body.point("left_foot"), body.point("right_foot")])
     supporting = np.take_along_axis(feet, heights.argmin(0)[None, :, None], axis=0)[0]
     off_balance = np.linalg.norm((body.centre_of_mass - supporting)[:, :2], axis=1)
-    return {
-        "torso upright": upright(body, 30),
-        "pelvis at standing height": at_least(body.point("butt")[:, 2], 0.7, 0.3),
-        "a foot on the floor": at_most(heights.min(0), TOUCH, 0.2),
+    return stand(body) | {
         "the other foot lifted": at_least(heights.max(0), 0.15, 0.15),
         "balanced above the supporting foot": at_most(off_balance, 0.2, 0.2),
     }
