@@ -186,7 +186,7 @@ def pend(*parts, **clip):
 def test_rewards_that_are_held_are_said_over_the_parts_of_an_episode():
     """A part does not begin to count anew, an episode does: of 4 + 3 and 2 states, 0, 3, 6 and 0 are scored."""
     books = pend((4, False), (3, True), (2, True), every=3)
-    exact = [chunk.exact.tolist() for episode in books._episodes for chunk in episode.waiting]
+    exact = [chunk.exact.tolist() for chunk in books._waiting]
     assert exact == [[True, False, False, True], [False, False, True], [True, False]]
     assert [request.keys.tolist() for request in books.unsubmitted] == [[0, 1, 2, 3], [4, 5, 6], [7, 8]]
     held = [request.states.rows[request.states.clips, 0].tolist() for request in books.unsubmitted]

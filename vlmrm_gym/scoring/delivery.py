@@ -101,13 +101,8 @@ class RewardDelivery:
                 old.forget()
                 # The step that was interrupted may have been recorded.
                 self._books[i] = EnvironmentBooks(i, self._rules, num_steps=old.num_steps + 1, episode=old.num_episodes)
-            self._failure, self.is_interrupted = None, False
-        with self._changing():
-            self._end_episodes(mask)
-
-    def _end_episodes(self, mask: Mask) -> None:
-        for i in np.flatnonzero(mask).tolist():
-            self._books[i].end_episode()
+            self._failure = None
+        self.end_episodes(mask)
 
     def begin(self, states: States, mask: Mask) -> None:
         """Take the states before the first action of the environments in a mask, which have just been reset."""
@@ -116,9 +111,10 @@ class RewardDelivery:
                 self._books[i].begin(states.rows[i], states.changes[i] if states.changes else None)
 
     def end_episodes(self, mask: Mask) -> None:
-        """End episodes whose rewards have all been delivered."""
+        """End the episodes of the environments in a mask."""
         with self._changing():
-            self._end_episodes(mask)
+            for i in np.flatnonzero(mask).tolist():
+                self._books[i].end_episode()
 
     def append(
         self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
@@ -136,7 +132,7 @@ class RewardDelivery:
                 change = states.changes[i] if states.changes else None
                 logged = (0.0, 0.0) if success is None else (float(infos["task_reward"][i]), float(success[i]))
                 self._books[i].append(states.rows[i], change, offsets[i], *logged)
-            self._end_episodes(stepped & ends)
+            self.end_episodes(stepped & ends)
         return steps
 
     def score_now(self) -> Mapping[int, Scored]:
@@ -179,7 +175,7 @@ class RewardDelivery:
     def _pay(self, find: Callable[[EnvironmentBooks], Scored | None]) -> dict[int, Scored]:
         """Find what is scored of each environment, and make its rewards. An exception of the head is kept."""
         arrived = {i: scored for i, books in enumerate(self._books) if (scored := find(books)) is not None}
-        num_bytes = sum(scored.nbytes for scored in arrived.values())
+        num_bytes = sum(chunk.features.nbytes for scored in arrived.values() for chunk in scored.chunks)
         if len(arrived) > 1 and not self.head.looks_at_sequences and num_bytes < PIECE_BYTES:
             with suppress(ValueError):  # below, the rewards that can be made are made
                 features = [scored.concatenate("features") for scored in arrived.values()]
@@ -214,7 +210,7 @@ class RewardDelivery:
         rewards, features, offsets, exact = np.full((4, num_envs), None, dtype=object)
         episodes, start = np.zeros(num_envs, dtype=np.int64), np.array([books.num_delivered for books in self._books])
         for i, scored in scored_parts.items():
-            arrived[i], episodes[i], rewards[i] = True, scored.episode, scored.rewards
+            arrived[i], episodes[i], rewards[i] = True, scored.chunks[0].episode.number, scored.rewards
             exact[i], offsets[i] = scored.concatenate("exact"), scored.concatenate("offsets")
             start[i] -= len(scored)
             if self.keeps_features:
