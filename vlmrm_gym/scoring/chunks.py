@@ -41,7 +41,7 @@ class BookedEpisode:
     nbytes: int = 0
     """Memory that the log counts."""
 
-    def column(self, name: str) -> NDArray[Any]:
+    def column(self, name: str) -> Any:
         """A column as an array that shares its memory. While there is one, no step can be added."""
         return np.frombuffer(self.columns[name], COLUMNS[name])
 

@@ -11,7 +11,7 @@ from vlmrm_gym.rewards.model import Features, RewardModel, check_features, encod
 from vlmrm_gym.rewards.program.spec import ProgramError
 from vlmrm_gym.scoring.requests import MAX_STEPS, EpisodeMemory, Keys, StateBatch
 
-Stage = Literal["draw", "encode"]
+Stage = Literal["draw", "drawn", "encode"]
 Progress = Callable[[Stage], object]
 Index = NDArray[np.int64]
 Seen = tuple[NDArray[Any], Index | None]

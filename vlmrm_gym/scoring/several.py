@@ -14,7 +14,7 @@ from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.scoring.backends import make_scoring_queue
+from vlmrm_gym.scoring import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import MakeRenderer
 from vlmrm_gym.scoring.select import EpisodeClips

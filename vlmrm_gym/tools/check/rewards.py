@@ -23,8 +23,7 @@ from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import Features, Rewards
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.scoring.backends import make_scoring_queue
-from vlmrm_gym.scoring.requests import Request
+from vlmrm_gym.scoring import Request, make_scoring_queue
 from vlmrm_gym.scoring.state_encoder import StateEncoder
 from vlmrm_gym.states import States, StateView
 

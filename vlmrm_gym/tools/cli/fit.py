@@ -192,7 +192,7 @@ def _fit_pairs(
     from tqdm import tqdm
 
     from vlmrm_gym.learning.fitting import fit_answers
-    from vlmrm_gym.scoring.backends import make_scoring_queue
+    from vlmrm_gym.scoring import make_scoring_queue
     from vlmrm_gym.scoring.state_encoder import StateEncoder
     from vlmrm_gym.tools.check.results import read_provenance
 
