@@ -32,10 +32,7 @@ class ScoringQueue:
 
     A batch that a worker had when it died goes to any worker, but alone: the next death over it is its own.
 
-    Args:
-        started: The scorers, which are closed with the queue, and what they know of the reward.
-        head: Makes the rewards of features; None: there is none yet.
-        max_pending_bytes: Maximum memory for pending states; `submit` blocks while it is used up.
+    The scorers are closed with the queue. `submit` blocks while pending states take `max_pending_bytes`.
     """
 
     def __init__(self, started: StartedScorers, head: ViewsHead | None, *, max_pending_bytes: int) -> None:
@@ -69,12 +66,7 @@ class ScoringQueue:
         return sum(request.nbytes for request in tuple(self._requests))
 
     def features(self, states: States) -> Features:
-        """Encode B states, of an episode from its beginning if the model is ordered, and wait: float32 (B, V, D).
-
-        Raises:
-            RuntimeError: The environments are closed.
-            Exception: Raised by scoring.
-        """
+        """Encode B states, of an episode from its beginning if the model is ordered, and wait: float32 (B, V, D)."""
         request = Request(states, np.arange(len(states)), {0: None} if self.info.ordered else None)
         self.wait(request)
         return request.features
@@ -86,19 +78,10 @@ class ScoringQueue:
             raise error
 
     def frames(self, states: States, size: tuple[int, int] | None = None, views: Any = None) -> NDArray[np.uint8]:
-        """Draw B states, in this process.
+        """Draw B states in this process: uint8 (B, V, height, width, 3).
 
-        Args:
-            states: The states.
-            size: (height, width) in pixels; None: as the model sees them.
-            views: MuJoCo environments only: the cameras, as `camera` of `VLMReward`; None: those of the reward.
-
-        Returns:
-            uint8 (B, V, height, width, 3).
-
-        Raises:
-            ValueError: As `Drawings.draw`.
-            Exception: Raised by the renderer.
+        `size` is (height, width) in pixels, None: as the model sees them. `views` are cameras, as `camera` of
+        `VLMReward`, for MuJoCo environments only; None: those of the reward.
         """
         with self._drawing:
             if self._closed:
