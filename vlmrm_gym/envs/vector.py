@@ -133,17 +133,7 @@ class VLMRewardVectorEnv(VectorWrapper):
                     raise ValueError(NO_HEAD)
             self.feature_shape = queue.info.feature_shape if options.return_features else None
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
-            self._delivery = RewardDelivery(
-                queue,
-                queue.head,
-                self.num_envs,
-                max_bytes=options.max_pending_bytes // 2,
-                overlap=options.overlap,
-                keep_features=options.return_features,
-                log=options.episode_log,
-                score_every=options.score_every,
-                task_reward_weight=options.task_reward_weight,
-            )
+            self._delivery = RewardDelivery(queue, queue.head, self.num_envs, options)
             if self._delivery.sees_first:
                 self._capture.capture_first()
             self._capture.attach()  # last: an exception above leaves the environments unchanged

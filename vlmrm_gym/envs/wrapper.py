@@ -96,7 +96,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"], SCORED_KEY: "VLMReward"}
         self._task_reward_weight, self._reward = options.task_reward_weight, specification
         self._view, self._scorer = view, scorer
-        self._delivery, self._needs_reset = RewardDelivery(scorer, head, 1), False
+        self._delivery, self._needs_reset = RewardDelivery(scorer, head, 1, options), False
         self._view.pin_camera()  # last: an exception above leaves the environment unchanged
 
     def reset(

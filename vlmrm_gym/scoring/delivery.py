@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.infos import read_success
 from vlmrm_gym.rewards.current_head import PIECE_BYTES, CurrentHead, check_head
 from vlmrm_gym.rewards.heads import SequenceHead
 from vlmrm_gym.scoring.books import BookRules, EnvironmentBooks, Scored
+from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.select import SparseScoring
 from vlmrm_gym.scoring.state_encoder import DirectScorer
@@ -25,45 +25,33 @@ Mask = NDArray[np.bool_]
 class RewardDelivery:
     """Has the states of environments scored, after every step or when episodes end, and delivers the rewards.
 
-    The head is None if there is none yet. Memory of states that have not been submitted is at most `max_bytes`.
-    `at_once` delivers after every step; `overlap` scores finished episodes in the background. With `keep_features`
-    features are delivered, and the head may change. The log, if there is one, remembers episodes.
+    The head is None if there is none yet. Where features are returned, the head may change.
     """
 
     def __init__(
-        self,
-        encoding: ScoringQueue | DirectScorer,
-        head: Any,
-        num_envs: int,
-        *,
-        max_bytes: int = sys.maxsize,
-        overlap: bool = False,
-        keep_features: bool = False,
-        log: EpisodeLog | None = None,
-        score_every: int = 1,
-        task_reward_weight: float = 0.0,
+        self, encoding: ScoringQueue | DirectScorer, head: Any, num_envs: int, options: ScoringOptions
     ) -> None:
-        self._encoding, self._sparse = encoding, SparseScoring(score_every)
-        self._task_reward_weight = task_reward_weight
-        self.head, self.keeps_features = CurrentHead(head, encoding.info.fingerprint), keep_features
+        info, sparse = encoding.info, SparseScoring(options.score_every)
+        self._encoding, self._task_reward_weight = encoding, options.task_reward_weight
+        self.head, self.keeps_features = CurrentHead(head, info.fingerprint), options.return_features
         """Makes the rewards."""
         # With overlap, do not block on the two newest episodes: the one that has just ended, and the next one.
-        self._num_nonblocking_episodes = 2 if overlap else 0
+        self._num_nonblocking_episodes = 2 if options.overlap else 0
         self._failure: BaseException | None = None
         self.is_interrupted = False
         """True after an exception interrupted an update; only `reset` is allowed then, for all."""
         self._rules = BookRules(
-            max_bytes=max(1, max_bytes // num_envs),
-            chunk_size=encoding.batch_size * self._sparse.every if overlap else sys.maxsize,
-            clips=encoding.info.clips,
+            max_bytes=max(1, options.max_pending_bytes // 2 // num_envs),  # half is for states that were submitted
+            chunk_size=encoding.batch_size * sparse.every if options.overlap else sys.maxsize,
+            clips=info.clips,
             sees_first=isinstance(head, SequenceHead) and head.sees_first,
-            sparse=self._sparse,
-            ordered=encoding.info.ordered,
-            keep_features=keep_features,
-            log=log,
+            sparse=sparse,
+            ordered=info.ordered,
+            keep_features=options.return_features,
+            log=options.episode_log,
         )
         self._books = [EnvironmentBooks(i, self._rules) for i in range(num_envs)]
-        self.sees_first = self._rules.sees_first or any(clip.is_prefix for clip in encoding.info.clips)
+        self.sees_first = self._rules.sees_first or any(clip.is_prefix for clip in info.clips)
         """Whether states before the first action are needed: then call `begin`."""
 
     @property
@@ -216,7 +204,7 @@ class RewardDelivery:
             if self.keeps_features:
                 features[i] = scored.concatenate("features")
         infos = {"vlm_rewards": rewards, "vlm_episode_index": episodes, "vlm_reward_start": start}
-        if self._sparse.every > 1 or any(clip.every > 1 for clip in self._rules.clips):
+        if self._rules.sparse.every > 1 or any(clip.every > 1 for clip in self._rules.clips):
             infos["vlm_scored"] = exact
         for i, scored in scored_parts.items():
             for key, value in scored.reported(self._task_reward_weight).items():

@@ -13,6 +13,8 @@ from vlmrm_gym.scoring.requests import MAX_STEPS, EpisodeMemory, Keys, StateBatc
 
 Stage = Literal["draw", "drawn", "encode"]
 Progress = Callable[[Stage], object]
+"""Called before every microbatch that is encoded, and after every `FRAMES_PER_DRAW` frames and every batch that were
+drawn. May raise to stop."""
 Index = NDArray[np.int64]
 Seen = tuple[NDArray[Any], Index | None]
 """What a model sees of the rows of a batch, (N, ...), and the rows of each state: int64 (B,), or (B, F) of clips; None:
@@ -37,8 +39,8 @@ class EncoderPart:
         self._ndim = 4 if model.clip_length == 1 else 5
         """Dimensions of frames, or of clips, from one view."""
 
-    def encode(self, of: Seen, batch: StateBatch, begin: Callable[[], object], progress: Progress) -> Features:
-        """Return the features of a batch, float32 (B, V, D). `begin` is called before each microbatch."""
+    def encode(self, of: Seen, batch: StateBatch, progress: Progress) -> Features:
+        """Return the features of a batch, float32 (B, V, D)."""
         (seen, index), of_states = of, None
         if index is not None and index.ndim == 1 and not self.model.ordered:  # held rewards
             index, of_states = np.unique(index, return_inverse=True)
@@ -46,7 +48,7 @@ class EncoderPart:
         with _naming_term(self._name):
             for start, stop, memory in batch.runs if self.model.ordered else [(0, count, None)]:
                 for first in range(start, stop, size):
-                    begin()
+                    progress("encode")
                     rows = slice(first, min(first + size, stop))
                     keys, frames = batch.keys[rows], seen[rows if index is None else index[rows]]
                     with _naming_states(keys):
@@ -56,7 +58,6 @@ class EncoderPart:
                     if own.shape[2] != width:
                         rule = "`encode` must return features of one width"
                         raise ValueError(f"{rule}. Received {own.shape[2]}, after {width}.")
-                    progress("encode")
         features = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return features if of_states is None else features[of_states]
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from vlmrm_gym.rewards.model import Features
-from vlmrm_gym.scoring.encoder_part import Progress, Seen
+from vlmrm_gym.scoring.encoder_part import Progress, Seen, Stage
 from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.requests import StateBatch
 from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, StartedScorers, choose_devices
@@ -31,8 +31,7 @@ class LocalScorer:
     """Renders states on the calling thread and encodes the frames on another.
 
     The two overlap on a GPU, and on a CPU with more than one core. `answer` takes the answers, in the order of the
-    batches; without it `receive` returns them. `progress` is called with "draw" after every `FRAMES_PER_DRAW` frames,
-    with "drawn" after every batch, and with "encode" after every microbatch.
+    batches; without it `receive` returns them.
     """
 
     max_in_flight = 2
@@ -45,7 +44,7 @@ class LocalScorer:
         answer: Callable[[Answer], object] | None = None,
         progress: Progress = lambda stage: None,
     ) -> None:
-        self._encoder, self._renderer, self._progress = encoder, renderer, progress
+        self._encoder, self._renderer, self._report = encoder, renderer, progress
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._answer, self._aborted = answer or self._answers.put, False
         self._drawn: queue.SimpleQueue[tuple[Sequence[Seen] | BaseException, StateBatch] | None] = queue.SimpleQueue()
@@ -63,7 +62,7 @@ class LocalScorer:
             seen = self._encoder.see(batch, self._renderer, self._progress)
         except BaseException as error:  # including SystemExit, because the caller is waiting
             seen = error
-        self._progress("drawn")
+        self._report("drawn")
         self._drawn.put((seen, batch))
 
     def receive(self) -> Features:
@@ -92,12 +91,13 @@ class LocalScorer:
             try:
                 if isinstance(seen, BaseException):
                     raise seen
-                self._answer(self._encoder.encode(seen, batch, self._begin_microbatch, self._progress))
+                self._answer(self._encoder.encode(seen, batch, self._progress))
             except BaseException as error:
                 self._answer(error)
             del drawn, seen, batch  # free them before waiting for the next batch
 
-    def _begin_microbatch(self) -> None:
+    def _progress(self, stage: Stage) -> None:
         """Raise if scoring has ended: a daemon thread inside torch at interpreter exit crashes the program."""
         if self._aborted:
             raise RuntimeError("Scoring was stopped.")
+        self._report(stage)

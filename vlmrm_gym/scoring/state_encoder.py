@@ -107,7 +107,7 @@ class StateEncoder:
         names = [next(one.name for one in expression.members if one.encoder == i) for i in range(len(encoders))]
         self._parts = [EncoderPart(one, num_views, name) for one, name in zip(encoders, names, strict=True)]
         self._drawings: dict[object, Drawings] = {}
-        """Draws what the encoders of a combination see, by size."""
+        """Draws what the encoders see, by size."""
         is_alone = len(encoders) == 1
         self.info = EncoderInfo(
             batch_size=min(part.batch_size for part in self._parts),
@@ -124,47 +124,43 @@ class StateEncoder:
 
     def see(self, batch: StateBatch, renderer: Renderer, progress: Progress = lambda stage: None) -> Sequence[Seen]:
         """Draw the rows of a batch: what each encoder sees of them, and which of these rows each state has."""
-        rows = replace(batch.states, clips=None)
-        if len(self._parts) == 1:
-            (part,) = self._parts
-            seen_rows = (
-                _see_states(rows) if part.sees_states else _draw(rows, lambda some: some.draw(renderer), progress)
-            )
-            return [(seen_rows, batch.states.clips)]
-        indices = self._split_clips(batch.states)
-        sizes: list[Any] = ["states" if part.sees_states else _find_size(part.model, renderer) for part in self._parts]
+        rows, clips = replace(batch.states, clips=None), batch.states.clips
+        columns = None
+        if len(self._parts) > 1 and clips is not None:
+            columns = np.split(clips, np.cumsum([part.clip.length for part in self._parts]), axis=1)
+        sizes = [self._find_size(part, renderer) for part in self._parts]
         seen: list[Seen] = [(rows.rows, None)] * len(self._parts)
         for size in dict.fromkeys(sizes):  # each is drawn once
             own = [i for i, other in enumerate(sizes) if other == size]
-            used = np.unique(np.concatenate([indices[i].ravel() for i in own]))
-            if size == "states":
-                frames = _see_states(rows[used])
-            else:
-                drawings = self._drawings.setdefault(size, Drawings(renderer))
-                frames = _draw(rows[used], partial(drawings.draw, size=size), progress)
+            used = None if columns is None else np.unique(np.concatenate([columns[i].ravel() for i in own]))
+            some = rows if used is None else rows[used]
+            frames = _see_states(some) if size == "states" else self._draw(some, size, renderer, progress)
             for i in own:
-                seen[i] = frames, np.searchsorted(used, indices[i])
+                index = clips
+                if columns is not None and used is not None:
+                    index = np.searchsorted(used, columns[i][:, 0] if columns[i].shape[1] == 1 else columns[i])
+                seen[i] = frames, index
         return seen
 
-    def _split_clips(self, states: States) -> list[NDArray[np.int64]]:
-        """The rows of each encoder's clips, (B, F), or of its states, (B,). States without clips are all of them."""
-        lengths = [part.clip.length for part in self._parts]
-        clips = states.clips
-        if clips is None:
-            clips = np.repeat(np.arange(len(states))[:, None], sum(lengths), axis=1)
-        columns = np.split(clips, np.cumsum(lengths), axis=1)[: len(lengths)]
-        return [own[:, 0] if own.shape[1] == 1 else own for own in columns]
+    def _find_size(self, part: EncoderPart, renderer: Any) -> Any:
+        """The size at which an encoder sees frames; None: as they are drawn, or stored. "states": it sees none."""
+        if part.sees_states:
+            return "states"
+        if len(self._parts) == 1 or isinstance(renderer, FrameStore):
+            return None
+        return checked_size(part.model.render_size, renderer.height, renderer.width)
 
-    def encode(
-        self,
-        seen: Sequence[Seen],
-        batch: StateBatch,
-        begin: Callable[[], object] = lambda: None,
-        progress: Progress = lambda stage: None,
-    ) -> Features:
-        """Return the features of a batch, of what `see` made: float32 (B, V, D); `begin` precedes each microbatch."""
-        pairs = zip(self._parts, seen, strict=True)
-        return _join([part.encode(own, batch, begin, progress) for part, own in pairs])
+    def _draw(self, rows: States, size: Any, renderer: Renderer, progress: Progress) -> NDArray[np.uint8]:
+        drawings, drawn = self._drawings.setdefault(size, Drawings(renderer)), []
+        for start in range(0, len(rows), FRAMES_PER_DRAW):
+            drawn.append(drawings.draw(rows[start : start + FRAMES_PER_DRAW], size))
+            progress("draw")
+        frames = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
+        return read_only(frames) if np.may_share_memory(frames, rows.rows) else frames  # stored: they may come again
+
+    def encode(self, seen: Sequence[Seen], batch: StateBatch, progress: Progress = lambda stage: None) -> Features:
+        """Return the features of a batch, of what `see` made: float32 (B, V, D)."""
+        return _join([part.encode(own, batch, progress) for part, own in zip(self._parts, seen, strict=True)])
 
     def features(self, frames: NDArray[Any]) -> Features:
         """Return the features of frames of states, see `EncoderPart.features`: float32 (B, V, D)."""
@@ -185,15 +181,6 @@ def _join(features: Sequence[Features]) -> Features:
     return features[0] if len(features) == 1 else np.concatenate([one.reshape(len(one), 1, -1) for one in features], 2)
 
 
-def _draw(rows: States, draw: Callable[[States], NDArray[np.uint8]], progress: Progress) -> NDArray[np.uint8]:
-    drawn = []
-    for start in range(0, len(rows), FRAMES_PER_DRAW):
-        drawn.append(draw(rows[start : start + FRAMES_PER_DRAW]))
-        progress("draw")
-    frames = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
-    return read_only(frames) if np.may_share_memory(frames, rows.rows) else frames  # stored: they may come again
-
-
 def _see_states(rows: States) -> NDArray[np.float64]:
     """The numbers of states that can be drawn."""
     if rows.rows.ndim != 2 or rows.rows.dtype != np.float64:
@@ -202,12 +189,6 @@ def _see_states(rows: States) -> NDArray[np.float64]:
             f'{rows.rows.shape[1:]}. Pass inputs="frames".'
         )
     return read_only(rows.rows)
-
-
-def _find_size(model: RewardModel, renderer: Any) -> tuple[int, int] | None:
-    """The size at which a model sees what a renderer draws; None: as frames are stored."""
-    own = None if isinstance(renderer, FrameStore) else (renderer.height, renderer.width)
-    return None if own is None else checked_size(model.render_size, *own)
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
