@@ -45,19 +45,18 @@ class EncoderPart:
         if index is not None and index.ndim == 1 and not self.model.ordered:  # held rewards
             index, of_states = np.unique(index, return_inverse=True)
         parts, size, count = list[Features](), self.microbatch_size, len(batch if index is None else index)
-        with _naming_term(self._name):
-            for start, stop, memory in batch.runs if self.model.ordered else [(0, count, None)]:
-                for first in range(start, stop, size):
-                    progress("encode")
-                    rows = slice(first, min(first + size, stop))
-                    keys, frames = batch.keys[rows], seen[rows if index is None else index[rows]]
-                    with _naming_states(keys):
-                        own = self.features(frames) if memory is None else self._continue(frames, int(keys[0]), memory)
-                    parts.append(own)
+        for start, stop, memory in batch.runs if self.model.ordered else [(0, count, None)]:
+            for first in range(start, stop, size):
+                progress("encode")
+                rows = slice(first, min(first + size, stop))
+                keys, frames = batch.keys[rows], seen[rows if index is None else index[rows]]
+                with self._naming(keys):
+                    own = self.features(frames) if memory is None else self._continue(frames, int(keys[0]), memory)
                     self._width = width = self._width or own.shape[2]
                     if own.shape[2] != width:
                         rule = "`encode` must return features of one width"
                         raise ValueError(f"{rule}. Received {own.shape[2]}, after {width}.")
+                parts.append(own)
         features = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return features if of_states is None else features[of_states]
 
@@ -90,28 +89,19 @@ class EncoderPart:
         """Frames with the dimension of the views, which comes before height and width."""
         return frames if frames.ndim > self._ndim else np.expand_dims(frames, -4)
 
-
-@contextmanager
-def _naming_term(name: str) -> Iterator[None]:
-    """Add to an error which of several rewards failed."""
-    try:
-        yield
-    except Exception as error:
-        if name and error.args and isinstance(error.args[0], str):
-            error.args = (f"The term `{name}` of the reward failed: {error.args[0]}", *error.args[1:])
-        elif name:
-            error.add_note(f"The term `{name}` of the reward failed.")
-        raise
-
-
-@contextmanager
-def _naming_states(keys: Keys) -> Iterator[None]:
-    """Add to the error of a program which state the frame is of."""
-    try:
-        yield
-    except ProgramError as error:
-        if error.frame is not None:
-            views = max(1, error.count // len(keys))
-            environment, step = divmod(int(keys[error.frame // views]), MAX_STEPS)
-            error.args = (f"{error} The frame is of environment {environment}, step {step}.",)
-        raise
+    @contextmanager
+    def _naming(self, keys: Keys) -> Iterator[None]:
+        """Add to an error which of several rewards failed, and of a program which state the frame is of."""
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, ProgramError) and error.frame is not None:
+                views = max(1, error.count // len(keys))
+                environment, step = divmod(int(keys[error.frame // views]), MAX_STEPS)
+                error.args = (f"{error} The frame is of environment {environment}, step {step}.",)
+            failed = f"The term `{self._name}` of the reward failed"
+            if self._name and error.args and isinstance(error.args[0], str):
+                error.args = (f"{failed}: {error.args[0]}", *error.args[1:])
+            elif self._name:
+                error.add_note(f"{failed}.")
+            raise

@@ -57,10 +57,6 @@ class SeveralRewards:
         """Score the next B states of an episode: float32 (B, number of rewards)."""
         return self._gather(len(states), lambda scorer: scorer(states))
 
-    def whole(self, states: States) -> NDArray[np.float32]:
-        """Score all T + 1 states of an episode, of which the first is before any action, and is scored for itself."""
-        return np.concatenate([self.begin(states[:1]), self(states[1:])])
-
     def begin(self, first: States) -> NDArray[np.float32]:
         """Begin another episode with its state before any action; float32 (1, number of rewards), scored for itself."""
         return self._gather(1, lambda scorer: scorer.begin(first))

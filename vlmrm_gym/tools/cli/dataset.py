@@ -124,8 +124,9 @@ def _record(command: Dataset) -> Path:
                 seed = command.seed + episode
                 rollout = play(env, view, make_policy(seed), seed=seed, steps=steps, source=name)
                 states = rollout.with_initial
-                rewards = None if scorer is None else scorer.whole(states)
-                if scorer is not None and rewards is not None:
+                rewards = None
+                if scorer is not None:
+                    rewards = np.concatenate([scorer.begin(states[:1]), scorer(states[1:])])
                     rewards = scorer.add_task_rewards(rewards, rollout.task_rewards)
                 folder.add(episode, rollout, env, rewards, view if command.frames else None)
                 done += 1
