@@ -25,10 +25,8 @@ from vlmrm_gym._util.validation import (
 )
 from vlmrm_gym.infos import FIRST_STATE_KEY, SCENE_UPDATE_KEY, read_success
 from vlmrm_gym.rewards.clip import Prompt
-from vlmrm_gym.rewards.combined_model import is_missing
 from vlmrm_gym.rewards.current_head import CurrentHead
 from vlmrm_gym.rewards.heads import CombineViews
-from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.sum import short_reward
 from vlmrm_gym.scoring import make_scoring_queue
@@ -129,8 +127,6 @@ class VLMRewardVectorEnv(VectorWrapper):
             weakref.finalize(self, queue.close)
             with close_on_error([queue]):
                 queue.info.check_fits(self._capture.time_limit, options.score_every)
-                if is_missing(queue.head) and not options.return_features:
-                    raise ValueError(NO_HEAD)
             self.feature_shape = queue.info.feature_shape if options.return_features else None
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
             self._delivery = RewardDelivery(queue, queue.head, self.num_envs, options)

@@ -19,9 +19,7 @@ from vlmrm_gym._util.validation import (
 )
 from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.rewards.combination import Combination
-from vlmrm_gym.rewards.combined_model import is_missing
 from vlmrm_gym.rewards.heads import CombineViews
-from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.own import OwnReward
 from vlmrm_gym.rewards.saved import PICTURES
 from vlmrm_gym.rewards.sources import default_model
@@ -82,8 +80,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         combine = None if options.combine_views is None else CombineViews(options.combine_views, view.num_views)
         encoder = build_encoder(specification.build, view.num_views, str(resolve_device(options.device)))
         with close_on_error([encoder]):
-            if is_missing(head := encoder.info.make_head(combine)):
-                raise ValueError(NO_HEAD)
+            head = encoder.info.make_head(combine)
             encoder.info.check_fits(find_time_limit(env))
             scorer = DirectScorer(encoder, view.make_renderer(encoder.info.render_size))
         if isinstance(specification, OwnReward | Combination):

@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.validation import weigh_task_rewards
-from vlmrm_gym.rewards.combined_model import is_missing
 from vlmrm_gym.rewards.current_head import begin, pay
 from vlmrm_gym.rewards.heads import CombineViews
-from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring import make_scoring_queue
@@ -92,8 +90,6 @@ class _Scorer:
         self.numbers = [number for number, _ in models]
         encoders = [StateEncoder(model, num_views) for _, model in models]
         self._heads = [encoder.info.make_head(combine) for encoder in encoders]
-        if any(map(is_missing, self._heads)):
-            raise ValueError(NO_HEAD)
         self.queue = make_scoring_queue(lambda device: encoders[0], make_renderer)
         self._clips = EpisodeClips(self.queue.info.clips)
         self.begin_episode()

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
-from vlmrm_gym.rewards.combined_model import CombinedModel, Expression, size_of
+from vlmrm_gym.rewards.combined_model import CombinedModel, Expression, is_missing, size_of
 from vlmrm_gym.rewards.heads import CombineViews
+from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import ClipShape, Features, RenderSize, RewardModel, checked_size, unchanged_size
 from vlmrm_gym.scoring.encoder_part import EncoderPart, Progress, Seen
 from vlmrm_gym.scoring.requests import StateBatch
@@ -62,12 +63,18 @@ class EncoderInfo:
         """Whether all heads see all views at once."""
         return all(one.multi_view for one in self.expression.members)
 
-    def make_head(self, combine: CombineViews | None) -> Any:
-        """Make the head of states, None if there is none yet; rewards of views are combined, by "min" for None."""
+    def make_head(self, combine: CombineViews | None, *, may_be_missing: bool = False) -> Any:
+        """Make the head of states; rewards of views are combined, by "min" for None.
+
+        A ValueError if it, or a part of it, is yet to be learned, unless it `may_be_missing`.
+        """
         if self.multi_view and combine is not None:
             seen = "no view, but the states" if self.sees_states else "all views at once"
             raise ValueError(f"`combine_views` is not for a reward that sees {seen}. Leave it out.")
-        return self.expression.bind(self.shapes, combine)
+        head = self.expression.bind(self.shapes, combine)
+        if is_missing(head) and not may_be_missing:
+            raise ValueError(NO_HEAD)
+        return head
 
     def check_fits(self, time_limit: int | None, score_every: int = 1) -> None:
         """Raise a ValueError if clips do not fit into an episode, or rewards cannot be interpolated as asked for."""
