@@ -19,6 +19,7 @@ from vlmrm_gym import EpisodeLog
 from vlmrm_gym.rewards import current_head
 from vlmrm_gym.rewards.model import ClipShape, fixed_size
 from vlmrm_gym.scoring.books import BookRules, EnvironmentBooks
+from vlmrm_gym.scoring.delivery import Scored
 from vlmrm_gym.scoring.remote import RemoteScorer
 from vlmrm_gym.scoring.select import SparseScoring
 
@@ -205,8 +206,8 @@ def test_the_newest_episodes_are_not_waited_for():
     first.deliver(np.arange(4, dtype=np.float32)[:, None, None])
     collecting.join(5)
     assert not collecting.is_alive(), "the second is not waited for"
-    scored = books.scored_episode()
+    scored = Scored(books.scored_episode())
     scored.pay(current_head.Paid(scored.concatenate("features")[:, 0, 0]))
     assert scored.rewards.tolist() == [0, 1, 2, 3]
-    books.deliver(scored, 1)
-    assert (books.scored_episode(), books.num_delivered) == (None, 4)
+    books.deliver(scored.chunks, scored.rewards, {}, 1)
+    assert (books.scored_episode(), books.num_delivered) == ([], 4)

@@ -1,9 +1,9 @@
-"""The books of the episodes of one environment: states that wait, their features, their rewards, and the log."""
+"""The books of the episodes of one environment: states that wait, their features, and the log."""
 
 from array import array
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,68 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.data.trajectory import COLUMNS, Trajectory
-from vlmrm_gym.rewards.model import ClipShape
-from vlmrm_gym.scoring.chunks import BookedEpisode, Chunk, Scored, find_scored
+from vlmrm_gym.rewards.model import ClipShape, Rewards
 from vlmrm_gym.scoring.requests import EpisodeMemory, Request, transition_keys
-from vlmrm_gym.scoring.select import EpisodeClips, SparseScoring, interpolate
+from vlmrm_gym.scoring.select import EpisodeClips, Indices, SparseScoring, interpolate
 from vlmrm_gym.states import SceneChange, StateList, States
+
+
+def _empty_columns() -> Mapping[str, "array[Any]"]:
+    return {name: array(np.dtype(dtype).char) for name, dtype in COLUMNS.items()}
+
+
+@dataclass(eq=False)
+class BookedEpisode:
+    """An episode, or its part so far."""
+
+    number: int
+    start: int
+    """The `vlm_step_index` of its first transition."""
+    memory: EpisodeMemory | None
+    """What an ordered model remembers."""
+    length: int = 0
+    """Transitions in chunks."""
+    carry: Any = None
+    """A head of sequences, and what it carries from the delivered transitions to the next one; None: nothing."""
+    states: list[States] = field(default_factory=list)
+    """Those of each chunk, if there is a log; as the next two."""
+    columns: Mapping[str, "array[Any]"] = field(default_factory=_empty_columns)
+    """The columns of its `Trajectory`, a number for each step. A trajectory shares their memory."""
+    nbytes: int = 0
+    """Memory that the log counts."""
+
+    def column(self, name: str) -> Any:
+        """A column as an array that shares its memory. While there is one, no step can be added."""
+        return np.frombuffer(self.columns[name], COLUMNS[name])
+
+
+@dataclass(eq=False)
+class Chunk:
+    """T successive transitions of an episode."""
+
+    episode: BookedEpisode
+    start: int
+    """The number of the first one in the episode."""
+    offsets: Rewards
+    """float32 (T,), to be added to the rewards of the model."""
+    exact: NDArray[np.bool_]
+    """bool (T,): False where an earlier reward is held, or rewards are interpolated."""
+    request: Request
+    """Of the states that are scored."""
+    chosen: Indices | None
+    """The states that are scored, until values are interpolated; None: all are."""
+    first: Request | None
+    """Of the state before the first action, if the episode begins here and the head sees it."""
+    features: Any = None
+    """float32 (N, V, D) of the N states that are scored; None before they are."""
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def requests(self) -> list[Request]:
+        """All that has to be encoded, in order."""
+        return [self.request] if self.first is None else [self.first, self.request]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,30 +254,33 @@ class EnvironmentBooks:
         requests = [one.request for one in self._waiting if one.episode is chunk.episode and one.start > chunk.start]
         return [request for request in requests if request.error()]
 
-    def scored_episode(self) -> Scored | None:
-        """The oldest episode if it has ended and is collected, else None."""
+    def scored_episode(self) -> Sequence[Chunk]:
+        """The chunks of the oldest episode if it has ended and all are collected, else none."""
         oldest = self._waiting[0].episode if self._waiting else self._episode
-        return None if oldest is self._episode else find_scored([one for one in self._waiting if one.episode is oldest])
+        return [] if oldest is self._episode else _if_scored([one for one in self._waiting if one.episode is oldest])
 
-    def scored_so_far(self) -> Scored | None:
-        """All that has been submitted, oldest first, if it is collected; None if it is not, or nothing has been."""
-        return find_scored(tuple(self._waiting))
+    def scored_so_far(self) -> Sequence[Chunk]:
+        """All chunks, oldest first, if all are collected, else none."""
+        return _if_scored(list(self._waiting))
 
-    def deliver(self, scored: Scored, version: int) -> None:
-        """Drop the oldest transitions, those of `scored_episode` or `scored_so_far`, whose rewards are returned."""
+    def deliver(
+        self, chunks: Sequence[Chunk], rewards: Rewards, carries: Mapping[BookedEpisode, Any], version: int
+    ) -> None:
+        """Drop the chunks of `scored_episode` or `scored_so_far`, whose rewards (T,) are returned."""
         start = 0
-        for chunk in scored.chunks:
+        for chunk in chunks:
             episode, stop = chunk.episode, start + len(chunk)
             if self._rules.log is not None:
                 steps = slice(chunk.start, chunk.start + len(chunk))
-                episode.column("rewards")[steps], episode.column("versions")[steps] = (
-                    scored.rewards[start:stop],
-                    version,
-                )
+                episode.column("rewards")[steps], episode.column("versions")[steps] = rewards[start:stop], version
             start = stop
             self._waiting.popleft()
-            episode.carry = scored.carries.get(episode)
+            episode.carry = carries.get(episode)
             self.num_delivered += len(chunk)
             if episode.memory is not None:  # states before these are not encoded again
                 for key in [key for key in list(episode.memory) if key < self._key(self.num_delivered)]:
                     del episode.memory[key]
+
+
+def _if_scored(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    return chunks if all(chunk.features is not None for chunk in chunks) else []

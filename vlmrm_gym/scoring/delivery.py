@@ -1,8 +1,9 @@
-"""The rewards of environments: has their states scored, and delivers each reward once."""
+"""The rewards of environments: has their states scored, makes rewards of the features, and delivers each once."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,79 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.infos import read_success
-from vlmrm_gym.rewards.current_head import PIECE_BYTES, CurrentHead, check_head
-from vlmrm_gym.rewards.heads import SequenceHead
-from vlmrm_gym.scoring.books import BookRules, EnvironmentBooks, Scored
+from vlmrm_gym.rewards.current_head import PIECE_BYTES, CurrentHead, Paid, check_head
+from vlmrm_gym.rewards.heads import TERM, Reports, SequenceHead
+from vlmrm_gym.rewards.model import Rewards
+from vlmrm_gym.scoring.books import BookedEpisode, BookRules, Chunk, EnvironmentBooks
 from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.queue import ScoringQueue
-from vlmrm_gym.scoring.select import SparseScoring
+from vlmrm_gym.scoring.select import SparseScoring, interpolate
 from vlmrm_gym.scoring.state_encoder import DirectScorer
 from vlmrm_gym.states import States
 
 Mask = NDArray[np.bool_]
+
+
+@dataclass(eq=False)
+class Scored:
+    """Successive transitions of an environment whose features have arrived."""
+
+    chunks: Sequence[Chunk]
+    rewards: Rewards = field(default_factory=lambda: np.empty(0, dtype=np.float32))
+    """float32 (T,), once they are made of the features."""
+    reports: Reports = field(default_factory=dict)
+    """See `Reports`."""
+    carries: dict[BookedEpisode, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.chunks))
+
+    def concatenate(self, name: str) -> NDArray[Any]:
+        """An attribute of the chunks, one after the other."""
+        arrays = [getattr(chunk, name) for chunk in self.chunks]
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+    def pay(self, paid: Paid) -> None:
+        """Take what a head of single states has made of the features, one after the other."""
+        parts, start = [], 0
+        for chunk in self.chunks:
+            part = paid.part(slice(start, start := start + len(chunk.features)))
+            if (chosen := chunk.chosen) is not None:
+                reports = {key: interpolate(chosen, one) for key, one in part.reports.items()}
+                part = Paid(interpolate(chosen, part.rewards), None, reports)
+            parts.append(part)
+        self._take(parts)
+
+    def advance(self, head: CurrentHead, of: str) -> None:
+        """Make the rewards with a head of sequences, from where it is in each episode."""
+        parts = []
+        for chunk in self.chunks:
+            last_head, carry = self.carries.get(chunk.episode, chunk.episode.carry) or (head.head, None)
+            carry = carry if last_head is head.head else None
+            if carry is None and chunk.first is not None:
+                carry = head.begin(chunk.first.features)
+            parts.append(head.pay(chunk.features, carry, of))
+            self.carries[chunk.episode] = head.head, parts[-1].carry
+        self._take(parts)
+
+    def _take(self, parts: Sequence[Paid]) -> None:
+        self.rewards = np.concatenate([part.rewards for part in parts]) + self.concatenate("offsets")
+        self.reports = {key: np.concatenate([part.reports[key] for part in parts]) for key in parts[0].reports}
+
+    def reported(self, task_reward_weight: float) -> dict[str, Any]:
+        """The reports as infos have them: "vlm_terms", a float32 (T,) for each name, and "vlm_success", bool (T,)."""
+        found: dict[str, Any] = {}
+        if terms := {key.removeprefix(TERM): one for key, one in self.reports.items() if key.startswith(TERM)}:
+            own = {"task_reward": self.concatenate("offsets") / task_reward_weight} if task_reward_weight else {}
+            found["vlm_terms"] = terms | own
+        if "success" in self.reports:
+            found["vlm_success"] = self.reports["success"]
+        return found
+
+    @property
+    def terminates(self) -> bool:
+        """Whether the last transition ends its episode."""
+        return "terminate" in self.reports and bool(self.reports["terminate"][-1])
 
 
 class RewardDelivery:
@@ -160,9 +224,9 @@ class RewardDelivery:
         for books in self._books:
             self._failure = books.collect(keep_newest=keep_newest) or self._failure
 
-    def _pay(self, find: Callable[[EnvironmentBooks], Scored | None]) -> dict[int, Scored]:
+    def _pay(self, find: Callable[[EnvironmentBooks], Sequence[Chunk]]) -> dict[int, Scored]:
         """Find what is scored of each environment, and make its rewards. An exception of the head is kept."""
-        arrived = {i: scored for i, books in enumerate(self._books) if (scored := find(books)) is not None}
+        arrived = {i: Scored(chunks) for i, books in enumerate(self._books) if (chunks := find(books))}
         num_bytes = sum(chunk.features.nbytes for scored in arrived.values() for chunk in scored.chunks)
         if len(arrived) > 1 and not self.head.looks_at_sequences and num_bytes < PIECE_BYTES:
             with suppress(ValueError):  # below, the rewards that can be made are made
@@ -188,7 +252,8 @@ class RewardDelivery:
     def _deliver(self, scored_parts: Mapping[int, Scored]) -> Mapping[int, Scored]:
         """Drop from the books what `_pay` has made the rewards of, and return it."""
         for i, scored in scored_parts.items():
-            self._books[i].deliver(scored, self.head.version if self.keeps_features else 0)
+            version = self.head.version if self.keeps_features else 0
+            self._books[i].deliver(scored.chunks, scored.rewards, scored.carries, version)
         return scored_parts
 
     def as_infos(self, scored_parts: Mapping[int, Scored]) -> dict[str, Any]:
