@@ -167,9 +167,9 @@ class ScoringQueue:
                 unanswered.append(batch)
                 scorer.send(batch)
             elif unanswered:
-                features, error = self._receive(scorer, len(unanswered[0]))
+                answer = self._receive(scorer, len(unanswered[0]))
                 batch = unanswered.popleft()
-                self._answer(batch, features, error, idle=not unanswered)
+                self._answer(batch, answer, idle=not unanswered)
 
     def _next_batch(self, unanswered: Sequence[StateBatch], max_in_flight: int) -> StateBatch | None:
         """The next batch for a scorer; None if there is none, or the scorer has enough to do."""
@@ -202,33 +202,32 @@ class ScoringQueue:
                 break
         return StateBatch.of(parts)
 
-    def _receive(self, scorer: Scorer, count: int) -> tuple[Features | None, BaseException | None]:
+    def _receive(self, scorer: Scorer, count: int) -> Features | Exception:
         try:
             features = scorer.receive()
-            self._shape = shape = self._shape or features.shape[1:]
-            if len(features) != count or features.shape[1:] != shape:
-                raise RuntimeError(
-                    f"A scorer returned features of shape {features.shape} for {count} states, and before {shape} for "
-                    "each."
-                )
         except WorkerDied:
             raise
         except BaseException as raised:  # including SystemExit from a model, because the caller is waiting
             if self._closed:
-                return None, _closed_error()
-            return None, raised if isinstance(raised, Exception) else RuntimeError(f"A reward model raised {raised!r}.")
-        return features, None
+                return _closed_error()
+            return raised if isinstance(raised, Exception) else RuntimeError(f"A reward model raised {raised!r}.")
+        self._shape = shape = self._shape or features.shape[1:]
+        if len(features) == count and features.shape[1:] == shape:
+            return features
+        return RuntimeError(
+            f"A scorer returned features of shape {features.shape} for {count} states, and before {shape} for each."
+        )
 
-    def _answer(self, batch: StateBatch, features: Features | None, error: BaseException | None, *, idle: bool) -> None:
+    def _answer(self, batch: StateBatch, answer: Features | Exception, *, idle: bool) -> None:
         with self._lock:
             start = 0
             for part in batch.parts:
                 stop = start + len(part)
-                if part.is_live and features is not None:
-                    if part.request.deliver(features[start:stop], part.start):
+                if part.is_live:
+                    if isinstance(answer, Exception):
+                        self._end(part.request, answer)
+                    elif part.request.deliver(answer[start:stop], part.start):
                         del self._requests[part.request]
-                elif part.is_live:
-                    self._end(part.request, error)
                 start = stop
             self._num_idle += idle
             self._changed.notify_all()
@@ -241,10 +240,10 @@ class ScoringQueue:
                 if batch.num_crashes < MAX_CRASHES:
                     self._returned.appendleft(batch)
                 else:
-                    self._answer(batch, None, died, idle=False)
+                    self._answer(batch, died, idle=False)
             self._changed.notify_all()
 
-    def _end(self, request: Request, failure: BaseException | None) -> None:
+    def _end(self, request: Request, failure: Exception) -> None:
         """Fail an attempt; states that are not in a batch yet are dropped with it."""
         del self._requests[request]
         request.end(failure)

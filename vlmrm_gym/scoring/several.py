@@ -1,6 +1,6 @@
 """Several rewards of the same states, in this process: those of one encoder are heads on one pass of its features."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,12 @@ class SeveralRewards:
     """Scores episodes, or the successive frames of a video, by several rewards."""
 
     def __init__(self, specs: Sequence[RewardSpec], device: str = "auto") -> None:
-        models: dict[object, list[tuple[int, RewardModel]]] = {}
+        self._models: dict[object, dict[int, RewardModel]] = {}
+        """Those of each encoder, by the numbers of the rewards."""
         for number, spec in enumerate(specs):
             model = spec.build(device)
-            key = ("number", number) if model.encoder_key is None else ("key", model.encoder_key, model.clip_shape)
-            models.setdefault(key, []).append((number, model))
-        self._models = list(models.values())
+            key = object() if model.encoder_key is None else (model.encoder_key, model.clip_shape)
+            self._models.setdefault(key, {})[number] = model
         self._count = len(specs)
         self.task_weights = [spec.task_reward_weight for spec in specs]
         """Of the environment's own reward, in each."""
@@ -38,12 +38,13 @@ class SeveralRewards:
     @property
     def microbatch_size(self) -> int:
         """Frames per interruptible call, of the model with the fewest."""
-        return min(model.microbatch_size or model.batch_size for models in self._models for _, model in models)
+        every = [model for models in self._models.values() for model in models.values()]
+        return min(model.microbatch_size or model.batch_size for model in every)
 
     def open(self, make_renderer: MakeRenderer, num_views: int = 1, combine: CombineViews | None = None) -> None:
         """Begin to score; `close` ends it. `make_renderer` makes the renderer from a model's `render_size`."""
         with close_on_error([self]):
-            for models in self._models:
+            for models in self._models.values():
                 self._scorers.append(_Scorer(models, make_renderer, num_views, combine))
 
     def begin_episode(self) -> None:
@@ -82,13 +83,13 @@ class _Scorer:
 
     def __init__(
         self,
-        models: Sequence[tuple[int, RewardModel]],
+        models: Mapping[int, RewardModel],
         make_renderer: MakeRenderer,
         num_views: int,
         combine: CombineViews | None,
     ) -> None:
-        self.numbers = [number for number, _ in models]
-        encoders = [StateEncoder(model, num_views) for _, model in models]
+        self.numbers = list(models)
+        encoders = [StateEncoder(model, num_views) for model in models.values()]
         self._heads = [encoder.info.make_head(combine) for encoder in encoders]
         self.queue = make_scoring_queue(lambda device: encoders[0], make_renderer)
         self._clips = EpisodeClips(self.queue.info.clips)
