@@ -36,8 +36,6 @@ class EncoderPart:
         """Views that features are of."""
         self._width = model.feature_size
         """Width of the features, D; None before the first ones, if the model does not say it."""
-        self._ndim = 4 if model.clip_length == 1 else 5
-        """Dimensions of frames, or of clips, from one view."""
 
     def encode(self, of: Seen, batch: StateBatch, progress: Progress) -> Features:
         """Return the features of a batch, float32 (B, V, D)."""
@@ -61,33 +59,22 @@ class EncoderPart:
         return features if of_states is None else features[of_states]
 
     def features(self, frames: NDArray[Any]) -> Features:
-        """Return the features of states, float32 (B, V, D).
-
-        Frames are uint8 (B, V, H, W, 3), or (B, H, W, 3) of one view; clips (B, F, V, H, W, 3) or (B, F, H, W, 3); or
-        states, float64 (B, S).
-        """
-        if self.sees_states:
-            return encode_frames(self.model, frames)[:, None]
-        views = self._with_views(frames)
+        """Return the features of frames (B, V, H, W, 3), of clips (B, F, V, H, W, 3), or of states, float64 (B, S)."""
         if not self._is_single:
-            return encode_frames(self.model, views)[:, None]
-        views = np.moveaxis(views, -4, 1)  # the frames of each view of each state, one after the other
+            return encode_frames(self.model, frames)[:, None]
+        views = np.moveaxis(frames, -4, 1)  # the frames of each view of each state, one after the other
         return encode_frames(self.model, views.reshape(-1, *views.shape[2:])).reshape(*views.shape[:2], -1)
 
     def _continue(self, frames: NDArray[Any], key: int, memory: EpisodeMemory) -> Features:
         """Return the features of the next states of an episode; what is remembered is found and kept by keys."""
         if key not in memory or (memory[key] and self not in memory[key]):
             raise RuntimeError("The states of the episode before these were not scored.")
-        views = frames[:, None] if self.sees_states else self._with_views(frames)
+        views = frames[:, None] if self.sees_states else frames
         before = (memory[key] or {}).get(self, (None,) * views.shape[1])
         encoded = [self.model.continue_episode(views[:, view], last) for view, last in enumerate(before)]
         after = key + len(frames)
         memory[after] = {**(memory.get(after) or {}), self: tuple(last for _, last in encoded)}
         return np.stack([check_features(self.model, features, len(frames)) for features, _ in encoded], axis=1)
-
-    def _with_views(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Frames with the dimension of the views, which comes before height and width."""
-        return frames if frames.ndim > self._ndim else np.expand_dims(frames, -4)
 
     @contextmanager
     def _naming(self, keys: Keys) -> Iterator[None]:
