@@ -26,8 +26,9 @@ from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.specification import recorded
 from vlmrm_gym.rewards.sum import short_reward
 from vlmrm_gym.scoring.delivery import RewardDelivery
+from vlmrm_gym.scoring.local import DirectScorer
 from vlmrm_gym.scoring.options import ScoringOptions, takes_options
-from vlmrm_gym.scoring.state_encoder import DirectScorer, build_encoder
+from vlmrm_gym.scoring.state_encoder import build_encoder
 from vlmrm_gym.states import States, StateView
 
 _ALL = np.array([True])

@@ -15,10 +15,10 @@ from vlmrm_gym.rewards.current_head import PIECE_BYTES, CurrentHead, Paid, check
 from vlmrm_gym.rewards.heads import TERM, Reports, SequenceHead
 from vlmrm_gym.rewards.model import Rewards
 from vlmrm_gym.scoring.books import BookedEpisode, BookRules, Chunk, EnvironmentBooks
+from vlmrm_gym.scoring.local import DirectScorer
 from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.select import SparseScoring, interpolate
-from vlmrm_gym.scoring.state_encoder import DirectScorer
 from vlmrm_gym.states import States
 
 Mask = NDArray[np.bool_]

@@ -1,16 +1,16 @@
-"""Scoring in this process: the "local" backend, also used inside every worker."""
+"""Scoring in this process: the "local" backend, also used inside every worker; and without threads."""
 
 import copy
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from vlmrm_gym.rewards.model import Features
-from vlmrm_gym.scoring.encoder_part import Progress, Seen, Stage
 from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.requests import StateBatch
 from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, StartedScorers, choose_devices
-from vlmrm_gym.scoring.state_encoder import StateEncoder
+from vlmrm_gym.scoring.state_encoder import Progress, Seen, Stage, StateEncoder
 from vlmrm_gym.states import Renderer
 
 
@@ -101,3 +101,28 @@ class LocalScorer:
         if self._aborted:
             raise RuntimeError("Scoring was stopped.")
         self._report(stage)
+
+
+class DirectScorer:
+    """Encodes states at once, in the calling thread; otherwise like a `ScoringQueue`. It can be copied and pickled."""
+
+    def __init__(self, encoder: StateEncoder, renderer: Renderer) -> None:
+        self._encoder, self._renderer = encoder, renderer
+        self.info, self.batch_size, self.pending_bytes = encoder.info, encoder.info.batch_size, 0
+
+    def submit(self, *requests: Any) -> None:
+        """Encode the states of requests."""
+        for request in requests:
+            request.begin()
+            try:
+                batch = StateBatch.of([request.cut(len(request))])
+                request.deliver(self._encoder.encode(self._encoder.see(batch, self._renderer), batch))
+            except BaseException:
+                request.end(RuntimeError("Encoding has failed."))  # not the error: it may forbid copies
+                raise
+
+    def close(self) -> None:
+        """Free the renderer and the model's processes."""
+        self._renderer.close()
+        self._encoder.close_drawings()
+        self._encoder.close()
