@@ -163,23 +163,22 @@ class EnvironmentBooks:
         self._states.append(state, change)
         self._offsets.append(offset)
         self.num_steps += 1
-        if self._rules.log is not None:
+        log, episode = self._rules.log, self._episode
+        if log is not None:
             for name, value in zip(COLUMNS, (np.nan, 0, task_reward, success), strict=True):
-                self._episode.columns[name].append(value)
-            self._grow(self._rules.log, self._episode, self._states.nbytes - before + 32)
+                episode.columns[name].append(value)
+            grown = self._states.nbytes - before + 32
+            episode.nbytes += grown
+            log.grow(grown)
+            if episode.nbytes > log.max_bytes:
+                steps = self.num_steps - episode.start
+                raise ValueError(
+                    f"`max_bytes` of an episode log must be enough for an episode. Received {log.max_bytes:,}, but "
+                    f"after {steps} steps an episode of environment {self._env_index} has {episode.nbytes:,}."
+                )
         another = state.nbytes + self._offsets.itemsize
         if len(self._offsets) == self._rules.chunk_size or self.nbytes + another > self._rules.max_bytes:
             self.close_chunk()
-
-    def _grow(self, log: EpisodeLog, episode: BookedEpisode, nbytes: int) -> None:
-        episode.nbytes += nbytes
-        log.grow(nbytes)
-        if episode.nbytes > log.max_bytes:
-            raise ValueError(
-                f"`max_bytes` of an episode log must be enough for an episode. Received {log.max_bytes:,}, but after "
-                f"{self.num_steps - episode.start} steps an episode of environment {self._env_index} has "
-                f"{episode.nbytes:,}."
-            )
 
     def end_episode(self) -> None:
         """End the current episode, unless it is empty."""

@@ -16,7 +16,7 @@ import cloudpickle
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.system import usable_cores
 from vlmrm_gym.scoring.options import ScoringOptions
-from vlmrm_gym.scoring.remote import LOG_TAIL_BYTES, RemoteScorer, finish_start
+from vlmrm_gym.scoring.remote import LOG_TAIL_BYTES, Channel, RemoteScorer, finish_start
 from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, StartedScorers, choose_devices, worker_env
 
 REAP_TIMEOUT = 1.0
@@ -47,15 +47,13 @@ def start(make_encoder: MakeEncoder, make_renderer: MakeRenderer, options: Scori
         return finish_start(scorers, scorers, make_renderer)
 
 
-class ProcessChannel:
+class ProcessChannel(Channel):
     """A `Channel` to a newly started (not forked) process, so CUDA and OpenGL work in it.
 
     Threads read and write the pipes, so waiting can time out, on Windows too. They end when the process is killed, even
     if it was stopped.
     """
 
-    max_in_flight = 2
-    """One batch is drawn while the one before it is encoded."""
     name = "A scoring worker"
 
     def __init__(self, environment: dict[str, str]) -> None:
@@ -76,10 +74,6 @@ class ProcessChannel:
         ]
         for thread in self._threads:
             thread.start()
-
-    def wait_until_placed(self, timeout: float | None) -> bool:
-        """Return True at once."""
-        return True
 
     def put(self, message: bytes) -> None:
         """Queue a message for the process."""

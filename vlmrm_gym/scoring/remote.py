@@ -25,17 +25,14 @@ _SILENCE: tuple[str, Any] = "", None
 class Channel(Protocol):
     """A new worker, and what is exchanged with it: see `worker`. One thread calls all methods but `kill`."""
 
-    max_in_flight: int
-    """The most unanswered batches."""
-
-    @property
-    def name(self) -> str:
-        """The worker's, for messages."""
-        ...
+    name: str
+    """The worker's, for messages."""
+    max_in_flight: int = 2
+    """The most unanswered batches: one is drawn while the one before it is encoded."""
 
     def wait_until_placed(self, timeout: float | None) -> bool:
         """Tell whether the worker runs, or has died, waiting at most `timeout` seconds; False also after `kill`."""
-        ...
+        return True
 
     def put(self, message: bytes) -> None:
         """Send a pickled message. Neither blocks nor raises if the worker is dead."""
