@@ -61,7 +61,7 @@ class Chunk:
     """Of the states that are scored."""
     chosen: Indices | None
     """The states that are scored, until values are interpolated; None: all are."""
-    first: Request | None
+    first: Request | None = None
     """Of the state before the first action, if the episode begins here and the head sees it."""
     features: Any = None
     """float32 (N, V, D) of the N states that are scored; None before they are."""
@@ -122,8 +122,8 @@ class EnvironmentBooks:
         memory: EpisodeMemory | None = {self._key(self.num_steps): None} if self._rules.ordered else None
         self._episode = BookedEpisode(number, self.num_steps, memory)
         self._clips.begin_episode()
-        self._first: Request | None = None
-        """Of the state before the first action of the current episode, until it is in a chunk, if the head sees it."""
+        self._first: States | None = None
+        """The state before the first action of the current episode, until it is in a chunk, if the head sees it."""
 
     def _key(self, step_index: int) -> int:
         return int(transition_keys(self._env_index, step_index))
@@ -132,11 +132,7 @@ class EnvironmentBooks:
         """Take the state before the first action of the current episode, which has no transition yet."""
         first = States(state[None].copy(), None if change is None else [change])
         self._clips.begin_episode(first)
-        if self._rules.sees_first:
-            key = self._key(self.num_steps)
-            self._first = Request(
-                self._clips.first(first), np.array([key]), {key: None} if self._rules.ordered else None
-            )
+        self._first = self._clips.first(first) if self._rules.sees_first else None
 
     @property
     def nbytes(self) -> int:
@@ -219,8 +215,10 @@ class EnvironmentBooks:
             chosen = rules.sparse.choose(count)
             scored, keys, exact = states[chosen], keys[chosen], np.isin(np.arange(count), chosen)
         request = Request(self._clips.extend(scored), keys, episode.memory)
-        chunk = Chunk(episode, episode.length, offsets, exact, request, chosen, self._first)
-        self._first = None
+        chunk = Chunk(episode, episode.length, offsets, exact, request, chosen)
+        if self._first is not None:
+            memory: EpisodeMemory | None = {int(keys[0]): None} if rules.ordered else None
+            chunk.first, self._first = Request(self._first, keys[:1], memory), None
         self._waiting.append(chunk)
         if rules.log is not None:
             episode.states.append(states)
