@@ -109,11 +109,8 @@ class VLMRewardVectorEnv(VectorWrapper):
             """Whether an exception has left `step`, or a reset of all environments."""
             self._weight = options.task_reward_weight
             self._capture = VectorCapture(self.env, self._steps.mode, options.camera, options.quality)
-            if (
-                specification.terminates
-                and self._steps.mode != AutoresetMode.DISABLED
-                and not self._capture.resets_some
-            ):
+            resets_some = self._steps.mode == AutoresetMode.DISABLED or self._capture.resets_some
+            if specification.terminates and not resets_some:
                 raise ValueError(
                     "`terminate` of a success needs environments of which some can be reset: a SyncVectorEnv, an "
                     f'AsyncVectorEnv, or autoreset_mode="Disabled". Received {self.env.unwrapped}.'

@@ -67,15 +67,14 @@ class ScoringQueue:
 
     def features(self, states: States) -> Features:
         """Encode B states, of an episode from its beginning if the model is ordered, and wait: float32 (B, V, D)."""
-        request = Request(states, np.arange(len(states)), {0: None} if self.info.ordered else None)
-        self.wait(request)
-        return request.features
+        return self.encode(Request(states, np.arange(len(states)), {0: None} if self.info.ordered else None))
 
-    def wait(self, request: Request) -> None:
-        """Encode the states of a request, which then has their features."""
+    def encode(self, request: Request) -> Features:
+        """Encode the states of a request, and wait: float32 (B, V, D)."""
         self.submit(request)
         if error := request.error():
             raise error
+        return request.features
 
     def frames(self, states: States, size: tuple[int, int] | None = None, views: Any = None) -> NDArray[np.uint8]:
         """Draw B states in this process: uint8 (B, V, height, width, 3).

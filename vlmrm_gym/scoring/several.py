@@ -1,6 +1,6 @@
 """Several rewards of the same states, in this process: those of one encoder are heads on one pass of its features."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.validation import weigh_task_rewards
 from vlmrm_gym.rewards.current_head import begin, pay
 from vlmrm_gym.rewards.heads import CombineViews
-from vlmrm_gym.rewards.model import RewardModel
+from vlmrm_gym.rewards.model import Features, RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request
@@ -30,7 +30,8 @@ class SeveralRewards:
             model = spec.build(device)
             key = object() if model.encoder_key is None else (model.encoder_key, model.clip_shape)
             self._models.setdefault(key, {})[number] = model
-        self._count = len(specs)
+        self._order = np.argsort([number for models in self._models.values() for number in models])
+        """Sorts the rewards of all encoders, side by side, by their numbers."""
         self.task_weights = [spec.task_reward_weight for spec in specs]
         """Of the environment's own reward, in each."""
         self._scorers: list[_Scorer] = []
@@ -45,7 +46,7 @@ class SeveralRewards:
         """Begin to score; `close` ends it. `make_renderer` makes the renderer from a model's `render_size`."""
         with close_on_error([self]):
             for models in self._models.values():
-                self._scorers.append(_Scorer(models, make_renderer, num_views, combine))
+                self._scorers.append(_Scorer(models.values(), make_renderer, num_views, combine))
 
     def begin_episode(self) -> None:
         """Begin another episode, or video."""
@@ -54,22 +55,16 @@ class SeveralRewards:
 
     def __call__(self, states: States) -> NDArray[np.float32]:
         """Score the next B states of an episode: float32 (B, number of rewards)."""
-        return self._gather(len(states), lambda scorer: scorer(states))
+        return np.concatenate([scorer(states) for scorer in self._scorers], axis=1)[:, self._order]
 
     def begin(self, first: States) -> NDArray[np.float32]:
         """Begin another episode with its state before any action; float32 (1, number of rewards), scored for itself."""
-        return self._gather(1, lambda scorer: scorer.begin(first))
+        return np.concatenate([scorer.begin(first) for scorer in self._scorers], axis=1)[:, self._order]
 
     def add_task_rewards(self, rewards: NDArray[np.float32], own: NDArray[np.float64]) -> NDArray[np.float32]:
         """Add the environment's own rewards (T,), weighted, to those of an episode's T + 1 states."""
         for column, weight in zip(rewards[1:].T, self.task_weights, strict=True):
             column += weigh_task_rewards(weight, own).astype(np.float32)
-        return rewards
-
-    def _gather(self, count: int, score: "Callable[[_Scorer], NDArray[np.float32]]") -> NDArray[np.float32]:
-        rewards = np.empty((count, self._count), dtype=np.float32)
-        for scorer in self._scorers:
-            rewards[:, scorer.numbers] = score(scorer)
         return rewards
 
     def close(self) -> None:
@@ -83,13 +78,12 @@ class _Scorer:
 
     def __init__(
         self,
-        models: Mapping[int, RewardModel],
+        models: Iterable[RewardModel],
         make_renderer: MakeRenderer,
         num_views: int,
         combine: CombineViews | None,
     ) -> None:
-        self.numbers = list(models)
-        encoders = [StateEncoder(model, num_views) for model in models.values()]
+        encoders = [StateEncoder(model, num_views) for model in models]
         self._heads = [encoder.info.make_head(combine) for encoder in encoders]
         self.queue = make_scoring_queue(lambda device: encoders[0], make_renderer)
         self._clips = EpisodeClips(self.queue.info.clips)
@@ -102,22 +96,19 @@ class _Scorer:
 
     def begin(self, first: States) -> NDArray[np.float32]:
         self.begin_episode()
-        request = Request(self._clips.first(first), np.arange(1), self._memory)
-        self.queue.wait(request)
-        rewards = self._pay(request)
+        features = self.queue.encode(Request(self._clips.first(first), np.arange(1), self._memory))
+        rewards = self._pay(features)
         self.begin_episode(first)
-        self._carries = [begin(head, request.features) for head in self._heads]
+        self._carries = [begin(head, features) for head in self._heads]
         return rewards
 
     def __call__(self, states: States) -> NDArray[np.float32]:
         """Score the next B states of the episode: float32 (B, number of rewards)."""
-        request = Request(self._clips.extend(states), self._count + np.arange(len(states)), self._memory)
+        keys = self._count + np.arange(len(states))
         self._count += len(states)
-        self.queue.wait(request)
-        return self._pay(request)
+        return self._pay(self.queue.encode(Request(self._clips.extend(states), keys, self._memory)))
 
-    def _pay(self, request: Request) -> NDArray[np.float32]:
-        pairs = zip(self._heads, self._carries, strict=True)
-        paid = [pay(head, request.features, carry) for head, carry in pairs]
+    def _pay(self, features: Features) -> NDArray[np.float32]:
+        paid = [pay(head, features, carry) for head, carry in zip(self._heads, self._carries, strict=True)]
         self._carries = [one.carry for one in paid]
         return np.stack([one.rewards for one in paid], axis=1)
