@@ -191,6 +191,7 @@ class EnvironmentBooks:
                 episode_index=episode.number,
                 start=episode.start,
             )
+            episode.states.clear()  # the trajectory has them
             self.forget()
             self._rules.log.add(trajectory)
         self._begin_episode(episode.number + 1)
