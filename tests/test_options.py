@@ -20,8 +20,8 @@ from conftest import TASK_PROMPT
 import vlmrm_gym
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.sb3 import make_vec_env
-from vlmrm_gym.scoring.backends import MODULES
 from vlmrm_gym.scoring.options import TIMEOUTS, FileOptions, ScoringOptions, option_fields, read_help
+from vlmrm_gym.scoring.scorer import MODULES
 from vlmrm_gym.tools.train.config_file import read_config
 
 ROOT = Path(__file__).parents[1]

@@ -12,74 +12,39 @@ from vlmrm_gym._util import __version__
 from vlmrm_gym.tasks import TASKS, register, register_hints
 
 if TYPE_CHECKING:
-    from vlmrm_gym._util.errors import InputError
-    from vlmrm_gym.data.episode_log import EpisodeLog
-    from vlmrm_gym.data.late import Late, read_late
-    from vlmrm_gym.data.replay import ReplayBuffer
-    from vlmrm_gym.data.trajectory import Trajectory
-    from vlmrm_gym.envs.vector import VLMRewardVectorEnv
-    from vlmrm_gym.envs.wrapper import VLMReward
-    from vlmrm_gym.learning import EndpointLabeler, GroundTruthLabeler, HumanLabeler, PreferenceLearner
-    from vlmrm_gym.rewards import (
-        CLIP,
-        CLIPReward,
-        Demonstrations,
-        Endpoint,
-        LeRobot,
-        Preference,
-        Program,
-        Progress,
-        RewardModel,
-        RewardSpec,
-        Robometer,
-        SequenceHead,
-        Success,
-        Sum,
-        TaskReward,
-        load_reward,
-    )
-    from vlmrm_gym.states import CaptureState
-    from vlmrm_gym.tools.cli.check import check
-    from vlmrm_gym.tools.cli.fit import fit_preferences
-    from vlmrm_gym.tools.fit_videos import fit_demonstrations
-    from vlmrm_gym.tools.score_frames import score
-
-__all__ = [
-    "CLIP",
-    "CLIPReward",
-    "CaptureState",
-    "Demonstrations",
-    "Endpoint",
-    "EndpointLabeler",
-    "EpisodeLog",
-    "GroundTruthLabeler",
-    "HumanLabeler",
-    "InputError",
-    "Late",
-    "LeRobot",
-    "Preference",
-    "PreferenceLearner",
-    "Program",
-    "Progress",
-    "ReplayBuffer",
-    "RewardModel",
-    "RewardSpec",
-    "Robometer",
-    "SequenceHead",
-    "Success",
-    "Sum",
-    "TaskReward",
-    "Trajectory",
-    "VLMReward",
-    "VLMRewardVectorEnv",
-    "__version__",
-    "check",
-    "fit_demonstrations",
-    "fit_preferences",
-    "load_reward",
-    "read_late",
-    "score",
-]
+    from vlmrm_gym._util.errors import InputError as InputError
+    from vlmrm_gym.data.episode_log import EpisodeLog as EpisodeLog
+    from vlmrm_gym.data.late import Late as Late
+    from vlmrm_gym.data.late import read_late as read_late
+    from vlmrm_gym.data.replay import ReplayBuffer as ReplayBuffer
+    from vlmrm_gym.data.trajectory import Trajectory as Trajectory
+    from vlmrm_gym.envs.vector import VLMRewardVectorEnv as VLMRewardVectorEnv
+    from vlmrm_gym.envs.wrapper import VLMReward as VLMReward
+    from vlmrm_gym.learning import EndpointLabeler as EndpointLabeler
+    from vlmrm_gym.learning import GroundTruthLabeler as GroundTruthLabeler
+    from vlmrm_gym.learning import HumanLabeler as HumanLabeler
+    from vlmrm_gym.learning import PreferenceLearner as PreferenceLearner
+    from vlmrm_gym.rewards import CLIP as CLIP
+    from vlmrm_gym.rewards import CLIPReward as CLIPReward
+    from vlmrm_gym.rewards import Demonstrations as Demonstrations
+    from vlmrm_gym.rewards import Endpoint as Endpoint
+    from vlmrm_gym.rewards import LeRobot as LeRobot
+    from vlmrm_gym.rewards import Preference as Preference
+    from vlmrm_gym.rewards import Program as Program
+    from vlmrm_gym.rewards import Progress as Progress
+    from vlmrm_gym.rewards import RewardModel as RewardModel
+    from vlmrm_gym.rewards import RewardSpec as RewardSpec
+    from vlmrm_gym.rewards import Robometer as Robometer
+    from vlmrm_gym.rewards import SequenceHead as SequenceHead
+    from vlmrm_gym.rewards import Success as Success
+    from vlmrm_gym.rewards import Sum as Sum
+    from vlmrm_gym.rewards import TaskReward as TaskReward
+    from vlmrm_gym.rewards import load_reward as load_reward
+    from vlmrm_gym.states import CaptureState as CaptureState
+    from vlmrm_gym.tools.cli.check import check as check
+    from vlmrm_gym.tools.cli.fit import fit_preferences as fit_preferences
+    from vlmrm_gym.tools.fit_videos import fit_demonstrations as fit_demonstrations
+    from vlmrm_gym.tools.score_frames import score as score
 
 for _task in TASKS:
     register(_task)
@@ -103,7 +68,8 @@ _LAZY = {
     "tools.score_frames": "score",
 }
 """Public names by the module that has them."""
-
+_MODULES = {name: f"vlmrm_gym.{module}" for module, names in _LAZY.items() for name in names.split()}
+__all__ = ["__version__", *sorted(_MODULES)]  # pyright: ignore[reportUnsupportedDunderAll]
 
 _ROOMS = ("learning", "rewards", "sb3", "states", "tasks", "torchrl")
 """Public modules, which need no import of their own."""
@@ -114,9 +80,8 @@ def __getattr__(name: str) -> Any:
 
     if name in _ROOMS:
         return importlib.import_module(f"vlmrm_gym.{name}")
-    for module, names in _LAZY.items():
-        if name in names.split():
-            return getattr(importlib.import_module(f"vlmrm_gym.{module}"), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import vlmrm_gym
-from vlmrm_gym.scoring.backends import make_scoring_queue
+from vlmrm_gym.scoring import Request, make_scoring_queue
 from vlmrm_gym.scoring.options import ScoringOptions
-from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.state_encoder import build_encoder
 from vlmrm_gym.states import States
 from vlmrm_gym.states.drawing import FrameStore

@@ -19,6 +19,7 @@ from vlmrm_gym import EpisodeLog
 from vlmrm_gym.rewards import current_head
 from vlmrm_gym.rewards.model import ClipShape, fixed_size
 from vlmrm_gym.scoring.books import BookRules, EnvironmentBooks
+from vlmrm_gym.scoring.delivery import Scored
 from vlmrm_gym.scoring.remote import RemoteScorer
 from vlmrm_gym.scoring.select import SparseScoring
 
@@ -186,7 +187,7 @@ def pend(*parts, **clip):
 def test_rewards_that_are_held_are_said_over_the_parts_of_an_episode():
     """A part does not begin to count anew, an episode does: of 4 + 3 and 2 states, 0, 3, 6 and 0 are scored."""
     books = pend((4, False), (3, True), (2, True), every=3)
-    exact = [chunk.exact.tolist() for episode in books._episodes for chunk in episode.waiting]
+    exact = [chunk.exact.tolist() for chunk in books._waiting]
     assert exact == [[True, False, False, True], [False, False, True], [True, False]]
     assert [request.keys.tolist() for request in books.unsubmitted] == [[0, 1, 2, 3], [4, 5, 6], [7, 8]]
     held = [request.states.rows[request.states.clips, 0].tolist() for request in books.unsubmitted]
@@ -205,8 +206,8 @@ def test_the_newest_episodes_are_not_waited_for():
     first.deliver(np.arange(4, dtype=np.float32)[:, None, None])
     collecting.join(5)
     assert not collecting.is_alive(), "the second is not waited for"
-    scored = books.scored_episode()
+    scored = Scored(books.scored_episode())
     scored.pay(current_head.Paid(scored.concatenate("features")[:, 0, 0]))
     assert scored.rewards.tolist() == [0, 1, 2, 3]
-    books.deliver(scored, 1)
-    assert (books.scored_episode(), books.num_delivered) == (None, 4)
+    books.deliver(scored.chunks, scored.rewards, {}, 1)
+    assert (books.scored_episode(), books.num_delivered) == ([], 4)

@@ -23,7 +23,7 @@ from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.validation import check_autoreset_mode, check_positive_integer, short_repr
 from vlmrm_gym.envs.vector import VLMRewardVectorEnv
 from vlmrm_gym.envs.wrapper import VLMReward
-from vlmrm_gym.rewards.clip import TASK_GOALS, Prompt, asks_for_task_goals
+from vlmrm_gym.rewards.clip import TASK_GOALS, asks_for_task_goals
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import recorded, resolve_reward
 from vlmrm_gym.states import Quality, StateView
@@ -59,9 +59,7 @@ class _RegisteredVectorTask(_Registered, VLMRewardVectorEnv):
     """A scored vector environment of a registered ID."""
 
 
-def make_task(
-    *, task_id: str, episode_length: int, prompt: Prompt | None = None, render_mode: str | None = None, **kwargs: Any
-) -> gym.Env[Any, Any]:
+def make_task(*, task_id: str, episode_length: int, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
     """Entry point of every registered ID: an environment with its time limit and its reward.
 
     `task_id` is "module:ID" of the record. A `render_mode` of None is "rgb_array", which scoring needs; Gymnasium
@@ -71,12 +69,10 @@ def make_task(
     if caller.f_code is gym.make.__code__ and (steps := caller.f_locals["max_episode_steps"]) is not None:
         # Gymnasium does not pass it on: it would put a second time limit around the reward.
         raise ValueError(MAX_EPISODE_STEPS_ERROR.format(steps=steps))
-    task = _get_task(task_id)
-    env_kwargs = _split_env_kwargs(task, kwargs)
-    kwargs = _with_goal_images(task, kwargs, env_kwargs)
+    task, env_kwargs, kwargs = _sort_kwargs(task_id, kwargs)
     env = make_base_env(task, episode_length, render_mode, **env_kwargs)
     with close_on_error([env]):
-        return _RegisteredTask(env, _drop_task_prompts(task, prompt, kwargs), **kwargs)
+        return _RegisteredTask(env, **kwargs)
 
 
 # Gymnasium reads this from an entry point: it then offers "human" and "rgb_array_list" through wrappers of its own.
@@ -88,7 +84,6 @@ def make_vector_task(
     num_envs: int,
     task_id: str,
     episode_length: int,
-    prompt: Prompt | None = None,
     autoreset_mode: AutoresetMode | str | None = None,
     render_mode: str | None = None,
     **kwargs: Any,
@@ -99,13 +94,40 @@ def make_vector_task(
         raise ValueError(MAX_EPISODE_STEPS_ERROR.format(steps=kwargs["max_episode_steps"]))
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f'`render_mode` must be "rgb_array", which is needed for scoring. Received {render_mode!r}.')
-    task = _get_task(task_id)
-    env_kwargs = _split_env_kwargs(task, kwargs)
-    kwargs = _with_goal_images(task, kwargs, env_kwargs)
+    task, env_kwargs, kwargs = _sort_kwargs(task_id, kwargs)
     settings = {"episode_length": episode_length, "autoreset_mode": autoreset_mode, **env_kwargs}
     envs = make_base_vector_env(task, num_envs, **settings)
     with close_on_error([envs]):
-        return _RegisteredVectorTask(envs, _drop_task_prompts(task, prompt, kwargs), **kwargs)
+        return _RegisteredVectorTask(envs, **kwargs)
+
+
+def _sort_kwargs(task_id: str, kwargs: dict[str, Any]) -> tuple[Task, dict[str, Any], dict[str, Any]]:
+    """Find a task, and sort keyword arguments into those of its environment class and those of the reward.
+
+    Gymnasium passes the registered keyword arguments along with the caller's: they are recognised by their values.
+    `reward=` drops the registered prompt and baseline, goal images the prompt. A prompt in a list is the caller's.
+    """
+    if (task := find_task(task_id)) is None:
+        raise ValueError(
+            f"`task_id` must be an ID that `vlmrm_gym.tasks.register` knows. Received {task_id!r}. Call it in the "
+            "module that defines the environment class, or in its package."
+        )
+    for name in {name for other in REGISTERED.values() for name in other.kwargs} - set(task.kwargs):
+        if name in kwargs:
+            rule = f"`{name}` is not for {task.env.rpartition(':')[2]}, which has no such parameter"
+            raise ValueError(f"{rule}. Received {kwargs[name]!r}. Leave it out.")
+    env_kwargs = {name: kwargs.pop(name) for name in task.kwargs if name in kwargs}
+    draw = partial(draw_goals, task, camera=kwargs.get("camera"), quality=kwargs.get("quality", "fast"), **env_kwargs)
+    reward, images = kwargs.get("reward"), kwargs.get("goal_images")
+    if isinstance(reward, RewardSpec | Mapping):
+        kwargs["reward"] = resolve_reward(reward).with_goal_images(draw)
+    elif asks_for_task_goals(images):
+        kwargs["goal_images"] = draw()
+    if (reward is not None or images is not None) and kwargs.get("prompt") == task.prompt:
+        kwargs["prompt"] = None
+    if reward is not None and kwargs.get("baseline") == task.baseline:
+        kwargs.pop("baseline", None)
+    return task, env_kwargs, kwargs
 
 
 def refuse_unregistered(*, base_id: str, **_: Any) -> Never:
@@ -251,25 +273,6 @@ def make_base_vector_env(
     return resolve_name(task.vector_env)(num_envs, episode_length=episode_length, autoreset_mode=mode, **env_kwargs)
 
 
-def _get_task(id: str) -> Task:
-    task = find_task(id)
-    if task is None:
-        raise ValueError(
-            f"`task_id` must be an ID that `vlmrm_gym.tasks.register` knows. Received {id!r}. Call it in the module "
-            "that defines the environment class, or in its package."
-        )
-    return task
-
-
-def _split_env_kwargs(task: Task, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Take the keyword arguments of a task's environment class out of `kwargs`; a ValueError for those of another's."""
-    for name in {name for other in REGISTERED.values() for name in other.kwargs} - set(task.kwargs):
-        if name in kwargs:
-            rule = f"`{name}` is not for {task.env.rpartition(':')[2]}, which has no such parameter"
-            raise ValueError(f"{rule}. Received {kwargs[name]!r}. Leave it out.")
-    return {name: kwargs.pop(name) for name in task.kwargs if name in kwargs}
-
-
 def draw_goals(
     task: Task, /, *, camera: Any = None, quality: Quality = "fast", **env_kwargs: Any
 ) -> list[NDArray[np.uint8]]:
@@ -286,25 +289,3 @@ def draw_goals(
     env = make_base_env(task, task.episode_length, **env_kwargs)
     with closing(env), closing(StateView(env, camera, quality, pin=False)) as view:
         return list(view.draw_views(goals))
-
-
-def _with_goal_images(task: Task, kwargs: dict[str, Any], env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The keyword arguments with pictures of the task's goal, where they ask for these."""
-    draw = partial(draw_goals, task, camera=kwargs.get("camera"), quality=kwargs.get("quality", "fast"), **env_kwargs)
-    reward = kwargs.get("reward")
-    if isinstance(reward, RewardSpec | Mapping):
-        return {**kwargs, "reward": resolve_reward(reward).with_goal_images(draw)}
-    return {**kwargs, "goal_images": draw()} if asks_for_task_goals(kwargs.get("goal_images")) else kwargs
-
-
-def _drop_task_prompts(task: Task, prompt: Prompt | None, kwargs: dict[str, Any]) -> Prompt | None:
-    """The prompt that the caller chose: `reward=` drops the registered prompt and baseline, goal images the prompt.
-
-    Gymnasium passes the registered keyword arguments along with the caller's: they are recognised by their values. A
-    prompt in a list is the caller's.
-    """
-    if kwargs.get("reward") is None:
-        return None if prompt == task.prompt and kwargs.get("goal_images") is not None else prompt
-    if kwargs.get("baseline") == task.baseline:
-        kwargs.pop("baseline", None)
-    return None if prompt == task.prompt else prompt

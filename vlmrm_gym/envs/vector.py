@@ -26,10 +26,8 @@ from vlmrm_gym._util.validation import (
 from vlmrm_gym.infos import read_success
 from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.rewards.combination import short_reward
-from vlmrm_gym.rewards.combined_model import is_missing
 from vlmrm_gym.rewards.current_head import CurrentHead
 from vlmrm_gym.rewards.heads import CombineViews
-from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.scoring import make_scoring_queue
 from vlmrm_gym.scoring.delivery import RewardDelivery
@@ -111,11 +109,8 @@ class VLMRewardVectorEnv(VectorWrapper):
             """Whether an exception has left `step`, or a reset of all environments."""
             self._weight = options.task_reward_weight
             self._capture = VectorCapture(self.env, self._steps.mode, options.camera, options.quality)
-            if (
-                specification.terminates
-                and self._steps.mode != AutoresetMode.DISABLED
-                and not self._capture.resets_some
-            ):
+            resets_some = self._steps.mode == AutoresetMode.DISABLED or self._capture.resets_some
+            if specification.terminates and not resets_some:
                 raise ValueError(
                     "`terminate` of a success needs environments of which some can be reset: a SyncVectorEnv, an "
                     f'AsyncVectorEnv, or autoreset_mode="Disabled". Received {self.env.unwrapped}.'
@@ -129,21 +124,9 @@ class VLMRewardVectorEnv(VectorWrapper):
             weakref.finalize(self, queue.close)
             with close_on_error([queue]):
                 queue.info.check_fits(self._capture.time_limit, options.score_every)
-                if is_missing(queue.head) and not options.return_features:
-                    raise ValueError(NO_HEAD)
             self.feature_shape = queue.info.feature_shape if options.return_features else None
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
-            self._delivery = RewardDelivery(
-                queue,
-                queue.head,
-                self.num_envs,
-                max_bytes=options.max_pending_bytes // 2,
-                overlap=options.overlap,
-                keep_features=options.return_features,
-                log=options.episode_log,
-                score_every=options.score_every,
-                task_reward_weight=options.task_reward_weight,
-            )
+            self._delivery = RewardDelivery(queue, queue.head, self.num_envs, options)
             self._capture.attach()  # last: an exception above leaves the environments unchanged
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

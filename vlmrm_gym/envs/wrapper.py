@@ -19,16 +19,15 @@ from vlmrm_gym._util.validation import (
 )
 from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.rewards.combination import Combination, short_reward
-from vlmrm_gym.rewards.combined_model import is_missing
 from vlmrm_gym.rewards.heads import CombineViews
-from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.own import OwnReward
 from vlmrm_gym.rewards.saved import PICTURES
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.specification import recorded
 from vlmrm_gym.scoring.delivery import RewardDelivery
+from vlmrm_gym.scoring.local import DirectScorer
 from vlmrm_gym.scoring.options import ScoringOptions, takes_options
-from vlmrm_gym.scoring.state_encoder import DirectScorer, build_encoder
+from vlmrm_gym.scoring.state_encoder import build_encoder
 from vlmrm_gym.states import States, StateView
 
 _ALL = np.array([True])
@@ -81,8 +80,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         combine = None if options.combine_views is None else CombineViews(options.combine_views, view.num_views)
         encoder = build_encoder(specification.build, view.num_views, str(resolve_device(options.device)))
         with close_on_error([encoder]):
-            if is_missing(head := encoder.info.make_head(combine)):
-                raise ValueError(NO_HEAD)
+            head = encoder.info.make_head(combine)
             encoder.info.check_fits(find_time_limit(env))
             scorer = DirectScorer(encoder, view.make_renderer(encoder.info.render_size))
         if isinstance(specification, OwnReward | Combination):
@@ -95,7 +93,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"], SCORED_KEY: "VLMReward"}
         self._task_reward_weight, self._reward = options.task_reward_weight, specification
         self._view, self._scorer = view, scorer
-        self._delivery, self._needs_reset = RewardDelivery(scorer, head, 1), False
+        self._delivery, self._needs_reset = RewardDelivery(scorer, head, 1, options), False
         self._view.pin_camera()  # last: an exception above leaves the environment unchanged
 
     def reset(

@@ -1,21 +1,78 @@
-"""The books of the episodes of one environment: states that wait, their features, their rewards, and the log."""
+"""The books of the episodes of one environment: states that wait, their features, and the log."""
 
 from array import array
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.data.episode_log import EpisodeLog
-from vlmrm_gym.data.trajectory import Trajectory
-from vlmrm_gym.rewards.model import ClipShape
-from vlmrm_gym.scoring.chunks import BookedEpisode, Chunk, Scored, find_scored
-from vlmrm_gym.scoring.requests import Request, transition_keys
-from vlmrm_gym.scoring.select import EpisodeClips, SparseScoring, interpolate
+from vlmrm_gym.data.trajectory import COLUMNS, Trajectory
+from vlmrm_gym.rewards.model import ClipShape, Rewards
+from vlmrm_gym.scoring.requests import EpisodeMemory, Request, transition_keys
+from vlmrm_gym.scoring.select import EpisodeClips, Indices, SparseScoring, interpolate
 from vlmrm_gym.states import SceneChange, StateList, States
+
+
+def _empty_columns() -> Mapping[str, "array[Any]"]:
+    return {name: array(np.dtype(dtype).char) for name, dtype in COLUMNS.items()}
+
+
+@dataclass(eq=False)
+class BookedEpisode:
+    """An episode, or its part so far."""
+
+    number: int
+    start: int
+    """The `vlm_step_index` of its first transition."""
+    memory: EpisodeMemory | None
+    """What an ordered model remembers."""
+    length: int = 0
+    """Transitions in chunks."""
+    carry: Any = None
+    """A head of sequences, and what it carries from the delivered transitions to the next one; None: nothing."""
+    states: list[States] = field(default_factory=list)
+    """Those of each chunk, if there is a log; as the next two."""
+    columns: Mapping[str, "array[Any]"] = field(default_factory=_empty_columns)
+    """The columns of its `Trajectory`, a number for each step. A trajectory shares their memory."""
+    nbytes: int = 0
+    """Memory that the log counts."""
+
+    def column(self, name: str) -> Any:
+        """A column as an array that shares its memory. While there is one, no step can be added."""
+        return np.frombuffer(self.columns[name], COLUMNS[name])
+
+
+@dataclass(eq=False)
+class Chunk:
+    """T successive transitions of an episode."""
+
+    episode: BookedEpisode
+    start: int
+    """The number of the first one in the episode."""
+    offsets: Rewards
+    """float32 (T,), to be added to the rewards of the model."""
+    exact: NDArray[np.bool_]
+    """bool (T,): False where an earlier reward is held, or rewards are interpolated."""
+    request: Request
+    """Of the states that are scored."""
+    chosen: Indices | None
+    """The states that are scored, until values are interpolated; None: all are."""
+    first: Request | None = None
+    """Of the state before the first action, if the episode begins here and the head sees it."""
+    features: Any = None
+    """float32 (N, V, D) of the N states that are scored; None before they are."""
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def requests(self) -> list[Request]:
+        """All that has to be encoded, in order."""
+        return [self.request] if self.first is None else [self.first, self.request]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +105,13 @@ class EnvironmentBooks:
     def __init__(self, env_index: int, rules: BookRules, *, num_steps: int = 0, episode: int = 0) -> None:
         self._env_index, self._rules = env_index, rules
         self._clips = EpisodeClips(rules.clips)
-        self._first: States | None = None
-        """The state before the first action of the current episode, until it is submitted, if the head sees it."""
         self.num_steps = self.num_delivered = num_steps
         """Transitions so far, and how many of them have their rewards."""
         self.unsubmitted: list[Request] = []
         """Requests to submit, oldest first, including failed ones. The caller clears it after submitting them."""
         self._shape: tuple[int, ...] = ()
-        self._episodes: deque[BookedEpisode] = deque()
+        self._waiting: deque[Chunk] = deque()
+        """Chunks that are not delivered, of all episodes, oldest first."""
         self._begin_episode(episode)
         self._begin_chunk()
 
@@ -63,10 +119,14 @@ class EnvironmentBooks:
         self._states, self._offsets = StateList(), array("f")
 
     def _begin_episode(self, number: int) -> None:
-        first = int(transition_keys(self._env_index, self.num_steps))
-        self._episodes.append(BookedEpisode(number, self.num_steps, {first: None} if self._rules.ordered else None))
+        memory: EpisodeMemory | None = {self._key(self.num_steps): None} if self._rules.ordered else None
+        self._episode = BookedEpisode(number, self.num_steps, memory)
         self._clips.begin_episode()
-        self._first = None
+        self._first: States | None = None
+        """The state before the first action of the current episode, until it is in a chunk, if the head sees it."""
+
+    def _key(self, step_index: int) -> int:
+        return int(transition_keys(self._env_index, step_index))
 
     def begin(self, state: NDArray[Any], change: SceneChange | None) -> None:
         """Take the state before the first action of the current episode, which has no transition yet."""
@@ -82,7 +142,7 @@ class EnvironmentBooks:
     @property
     def num_episodes(self) -> int:
         """Episodes that have begun, with the current one."""
-        return self._episodes[-1].number + 1
+        return self._episode.number + 1
 
     def append(
         self, state: NDArray[Any], change: SceneChange | None, offset: float, task_reward: float, success: float
@@ -99,87 +159,70 @@ class EnvironmentBooks:
         self._states.append(state, change)
         self._offsets.append(offset)
         self.num_steps += 1
-        if self._rules.log is not None:
-            episode = self._episodes[-1]
-            episode.task_rewards.append(task_reward)
-            episode.success.append(success)
-            self._grow(self._rules.log, episode, self._states.nbytes - before + 32)
+        log, episode = self._rules.log, self._episode
+        if log is not None:
+            for name, value in zip(COLUMNS, (np.nan, 0, task_reward, success), strict=True):
+                episode.columns[name].append(value)
+            grown = self._states.nbytes - before + 32
+            episode.nbytes += grown
+            log.grow(grown)
+            if episode.nbytes > log.max_bytes:
+                steps = self.num_steps - episode.start
+                raise ValueError(
+                    f"`max_bytes` of an episode log must be enough for an episode. Received {log.max_bytes:,}, but "
+                    f"after {steps} steps an episode of environment {self._env_index} has {episode.nbytes:,}."
+                )
         another = state.nbytes + self._offsets.itemsize
         if len(self._offsets) == self._rules.chunk_size or self.nbytes + another > self._rules.max_bytes:
             self.close_chunk()
 
-    def _grow(self, log: EpisodeLog, episode: BookedEpisode, nbytes: int) -> None:
-        episode.nbytes += nbytes
-        log.grow(nbytes)
-        if episode.nbytes > log.max_bytes:
-            raise ValueError(
-                f"`max_bytes` of an episode log must be enough for an episode. Received {log.max_bytes:,}, but after "
-                f"{len(episode.success)} steps an episode of environment {self._env_index} has {episode.nbytes:,}."
-            )
-
     def end_episode(self) -> None:
         """End the current episode, unless it is empty."""
         self.close_chunk()
-        episode = self._episodes[-1]
+        episode = self._episode
         if not episode.length:
             return
         self._rules.sparse.end_episode(episode.length)
         if self._rules.log is not None:
-            self._log(self._rules.log, episode)
-        episode.ended = True
+            trajectory = Trajectory(
+                states=States.concatenate(episode.states),
+                **{name: episode.column(name) for name in COLUMNS},
+                env_index=self._env_index,
+                episode_index=episode.number,
+                start=episode.start,
+            )
+            episode.states.clear()  # the trajectory has them
+            self.forget()
+            self._rules.log.add(trajectory)
         self._begin_episode(episode.number + 1)
-        if not episode.waiting:  # a flush has delivered everything
-            self._episodes.remove(episode)
-
-    def _log(self, log: EpisodeLog, episode: BookedEpisode) -> None:
-        """Add an episode to the log; rewards that arrive later are filled in."""
-        logged = [chunk.logged for chunk in episode.chunks if chunk.logged is not None]
-        trajectory = Trajectory(
-            states=States.concatenate([part.states for part in logged]),
-            rewards=np.concatenate([part.rewards for part in logged]),
-            versions=np.concatenate([part.versions for part in logged]),
-            task_rewards=np.array(episode.task_rewards),
-            success=np.array(episode.success),
-            env_index=self._env_index,
-            episode_index=episode.number,
-            start=episode.start,
-        )
-        start = 0
-        for chunk in episode.chunks:
-            chunk.logged = trajectory[start : start + len(chunk)]
-            start += len(chunk)
-        log.grow(-episode.nbytes)
-        episode.nbytes = 0
-        log.add(trajectory)
 
     def forget(self) -> None:
-        """Drop the episode in progress from what the log counts: it will not be added."""
+        """Drop the episode in progress from what the log counts."""
         if self._rules.log is not None:
-            self._rules.log.grow(-self._episodes[-1].nbytes)
+            self._rules.log.grow(-self._episode.nbytes)
+            self._episode.nbytes = 0
 
     def close_chunk(self) -> None:
         """Make a request of the episode's states so far."""
-        count, rules = len(self._offsets), self._rules
+        count, rules, episode = len(self._offsets), self._rules, self._episode
         if not count:
             return
-        states, offsets, episode = self._states.states(), np.array(self._offsets, dtype=np.float32), self._episodes[-1]
+        states, offsets = self._states.states(), np.array(self._offsets, dtype=np.float32)
         self._begin_chunk()
-        first = int(transition_keys(self._env_index, self.num_steps - count))
-        keys, chosen, scored, exact = np.arange(first, first + count), None, states, np.ones(count, dtype=np.bool_)
-        for shape in rules.clips:
-            exact = exact & ((episode.length + np.arange(count)) % shape.every == 0)
+        numbers = episode.length + np.arange(count)
+        keys, chosen, scored = transition_keys(self._env_index, episode.start + numbers), None, states
+        exact = np.logical_and.reduce([numbers % shape.every == 0 for shape in rules.clips])
         if rules.sparse.every > 1:
             chosen = rules.sparse.choose(count)
             scored, keys, exact = states[chosen], keys[chosen], np.isin(np.arange(count), chosen)
         request = Request(self._clips.extend(scored), keys, episode.memory)
-        chunk = Chunk(offsets, exact, request, chosen)
+        chunk = Chunk(episode, episode.length, offsets, exact, request, chosen)
         if self._first is not None:
-            chunk.first = Request(self._first, keys[:1], {first: None} if rules.ordered else None)
-            self._first = None
-        episode.waiting.append(chunk)
+            memory: EpisodeMemory | None = {int(keys[0]): None} if rules.ordered else None
+            chunk.first, self._first = Request(self._first, keys[:1], memory), None
+        self._waiting.append(chunk)
         if rules.log is not None:
-            chunk.logged = Trajectory(states=states)
-            episode.chunks.append(chunk)
+            episode.states.append(states)
         episode.length += count
         self.unsubmitted += chunk.requests
 
@@ -188,51 +231,54 @@ class EnvironmentBooks:
 
         Returns the error of a failed request, which is then in `unsubmitted` again, or None.
         """
-        for number, episode in enumerate(self._episodes):
-            wait = number < len(self._episodes) - keep_newest
-            for chunk in episode.waiting:
-                requests = chunk.requests
-                is_there = wait or all(request.done() for request in requests)
-                if chunk.features is not None or not is_there or any(one in self.unsubmitted for one in requests):
-                    continue
-                for request in requests:
-                    if error := request.error():
-                        self.unsubmitted += [request, *self._after(episode, request)]
-                        return error
-                chunk.features = chunk.request.features
-                if self._rules.keep_features and chunk.chosen is not None:
-                    chunk.features, chunk.chosen = interpolate(chunk.chosen, chunk.features), None
+        for chunk in self._waiting:
+            requests, wait = chunk.requests, chunk.episode.number <= self._episode.number - keep_newest
+            is_there = wait or all(request.done() for request in requests)
+            if chunk.features is not None or not is_there or any(one in self.unsubmitted for one in requests):
+                continue
+            for request in requests:
+                if error := request.error():
+                    self.unsubmitted += [request, *self._after(chunk, request)]
+                    return error
+            chunk.features = chunk.request.features
+            if self._rules.keep_features and chunk.chosen is not None:
+                chunk.features, chunk.chosen = interpolate(chunk.chosen, chunk.features), None
         return None
 
-    def _after(self, episode: BookedEpisode, failed: Request) -> list[Request]:
+    def _after(self, chunk: Chunk, failed: Request) -> list[Request]:
         """Requests of the states after those of a failed one, which have failed with it if the model is ordered."""
-        requests = [chunk.request for chunk in episode.waiting]
-        after = requests[requests.index(failed) + 1 :] if self._rules.ordered and failed in requests else []
-        return [request for request in after if request.error()]
+        if not self._rules.ordered or failed is chunk.first:
+            return []
+        requests = [one.request for one in self._waiting if one.episode is chunk.episode and one.start > chunk.start]
+        return [request for request in requests if request.error()]
 
-    def scored_episode(self) -> Scored | None:
-        """The oldest episode if it has ended and is collected, else None."""
-        episode = self._episodes[0]
-        return find_scored([episode]) if episode.ended else None
+    def scored_episode(self) -> Sequence[Chunk]:
+        """The chunks of the oldest episode if it has ended and all are collected, else none."""
+        oldest = self._waiting[0].episode if self._waiting else self._episode
+        return [] if oldest is self._episode else _if_scored([one for one in self._waiting if one.episode is oldest])
 
-    def scored_so_far(self) -> Scored | None:
-        """All that has been submitted, oldest first, if it is collected; None if it is not, or nothing has been."""
-        return find_scored(self._episodes)
+    def scored_so_far(self) -> Sequence[Chunk]:
+        """All chunks, oldest first, if all are collected, else none."""
+        return _if_scored(list(self._waiting))
 
-    def deliver(self, scored: Scored, version: int) -> None:
-        """Drop the oldest transitions, those of `scored_episode` or `scored_so_far`, whose rewards are returned."""
+    def deliver(
+        self, chunks: Sequence[Chunk], rewards: Rewards, carries: Mapping[BookedEpisode, Any], version: int
+    ) -> None:
+        """Drop the chunks of `scored_episode` or `scored_so_far`, whose rewards (T,) are returned."""
         start = 0
-        for episode, chunk in scored.parts:
-            stop = start + len(chunk)
-            if chunk.logged is not None:
-                chunk.logged.rewards[:], chunk.logged.versions[:] = scored.rewards[start:stop], version
+        for chunk in chunks:
+            episode, stop = chunk.episode, start + len(chunk)
+            if self._rules.log is not None:
+                steps = slice(chunk.start, chunk.start + len(chunk))
+                episode.column("rewards")[steps], episode.column("versions")[steps] = rewards[start:stop], version
             start = stop
-            episode.waiting.popleft()
-            episode.carry = scored.carries.get(episode)
-            if episode.ended and not episode.waiting:
-                self._episodes.popleft()
+            self._waiting.popleft()
+            episode.carry = carries.get(episode)
             self.num_delivered += len(chunk)
             if episode.memory is not None:  # states before these are not encoded again
-                next_key = int(transition_keys(self._env_index, self.num_delivered))
-                for key in [key for key in list(episode.memory) if key < next_key]:
+                for key in [key for key in list(episode.memory) if key < self._key(self.num_delivered)]:
                     del episode.memory[key]
+
+
+def _if_scored(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    return chunks if all(chunk.features is not None for chunk in chunks) else []

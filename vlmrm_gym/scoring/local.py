@@ -1,19 +1,16 @@
-"""Scoring in this process: the "local" backend, also used inside every worker."""
+"""Scoring in this process: the "local" backend, also used inside every worker; and without threads."""
 
 import copy
 import queue
 import threading
-from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from vlmrm_gym.rewards.model import Features
-from vlmrm_gym.scoring.backends import choose_devices
-from vlmrm_gym.scoring.encoder_part import Progress, Seen
 from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.requests import StateBatch
-from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, StartedScorers
-from vlmrm_gym.scoring.state_encoder import StateEncoder
+from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, StartedScorers, choose_devices
+from vlmrm_gym.scoring.state_encoder import Progress, Seen, Stage, StateEncoder
 from vlmrm_gym.states import Renderer
 
 
@@ -26,22 +23,31 @@ def start(make_encoder: MakeEncoder, make_renderer: MakeRenderer, options: Scori
     return StartedScorers([LocalScorer(encoder, renderer)], encoder.info, copy.copy(renderer))
 
 
+Answer = Features | BaseException
+"""The features of a batch, or why there are none."""
+
+
 class LocalScorer:
     """Renders states on the calling thread and encodes the frames on another.
 
-    The two overlap on a GPU, and on a CPU with more than one core. `progress` is called with "draw" after every
-    `FRAMES_PER_DRAW` frames, and with "encode" after every microbatch.
+    The two overlap on a GPU, and on a CPU with more than one core. `answer` takes the answers, in the order of the
+    batches; without it `receive` returns them.
     """
 
     max_in_flight = 2
     """One batch is drawn while the one before it is encoded."""
 
-    def __init__(self, encoder: StateEncoder, renderer: Renderer, progress: Progress = lambda stage: None) -> None:
-        self._encoder, self._renderer, self._progress = encoder, renderer, progress
-        self._unanswered: deque[Future[Features]] = deque()
-        self._aborted = False
-        self._drawn: queue.SimpleQueue[tuple[Sequence[Seen] | BaseException, StateBatch, Future[Features]] | None]
-        self._drawn = queue.SimpleQueue()
+    def __init__(
+        self,
+        encoder: StateEncoder,
+        renderer: Renderer,
+        answer: Callable[[Answer], object] | None = None,
+        progress: Progress = lambda stage: None,
+    ) -> None:
+        self._encoder, self._renderer, self._report = encoder, renderer, progress
+        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._answer, self._aborted = answer or self._answers.put, False
+        self._drawn: queue.SimpleQueue[tuple[Sequence[Seen] | BaseException, StateBatch] | None] = queue.SimpleQueue()
         # A daemon thread, unlike an executor's: the interpreter exits without waiting for the current batch.
         self._thread = threading.Thread(target=self._encode, name="vlmrm-encode", daemon=True)
         self._thread.start()
@@ -50,23 +56,21 @@ class LocalScorer:
         """Return at once."""
         return not self._aborted
 
-    def submit(self, batch: StateBatch) -> Future[Features]:
-        """Draw a batch and queue its frames for encoding. The futures complete in the order of the batches."""
-        future: Future[Features] = Future()
+    def send(self, batch: StateBatch) -> None:
+        """Draw a batch and queue its frames for encoding."""
         try:
             seen = self._encoder.see(batch, self._renderer, self._progress)
         except BaseException as error:  # including SystemExit, because the caller is waiting
             seen = error
-        self._drawn.put((seen, batch, future))
-        return future
-
-    def send(self, batch: StateBatch) -> None:
-        """Draw a batch; `receive` returns its features."""
-        self._unanswered.append(self.submit(batch))
+        self._report("drawn")
+        self._drawn.put((seen, batch))
 
     def receive(self) -> Features:
         """Wait for the features of the oldest unanswered batch."""
-        return self._unanswered.popleft().result()
+        answer = self._answers.get()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
     def abort(self) -> None:
         """Stop encoding after the current microbatch, and programs at once."""
@@ -83,16 +87,42 @@ class LocalScorer:
 
     def _encode(self) -> None:
         while (drawn := self._drawn.get()) is not None:
-            seen, batch, future = drawn
+            seen, batch = drawn
             try:
                 if isinstance(seen, BaseException):
                     raise seen
-                future.set_result(self._encoder.encode(seen, batch, self._begin_microbatch, self._progress))
+                self._answer(self._encoder.encode(seen, batch, self._progress))
             except BaseException as error:
-                future.set_exception(error)
-            del drawn, seen, batch, future  # free them before waiting for the next batch
+                self._answer(error)
+            del drawn, seen, batch  # free them before waiting for the next batch
 
-    def _begin_microbatch(self) -> None:
+    def _progress(self, stage: Stage) -> None:
         """Raise if scoring has ended: a daemon thread inside torch at interpreter exit crashes the program."""
         if self._aborted:
             raise RuntimeError("Scoring was stopped.")
+        self._report(stage)
+
+
+class DirectScorer:
+    """Encodes states at once, in the calling thread; otherwise like a `ScoringQueue`. It can be copied and pickled."""
+
+    def __init__(self, encoder: StateEncoder, renderer: Renderer) -> None:
+        self._encoder, self._renderer = encoder, renderer
+        self.info, self.batch_size, self.pending_bytes = encoder.info, encoder.info.batch_size, 0
+
+    def submit(self, *requests: Any) -> None:
+        """Encode the states of requests."""
+        for request in requests:
+            request.begin()
+            try:
+                batch = StateBatch.of([request.cut(len(request))])
+                request.deliver(self._encoder.encode(self._encoder.see(batch, self._renderer), batch))
+            except BaseException:
+                request.end(RuntimeError("Encoding has failed."))  # not the error: it may forbid copies
+                raise
+
+    def close(self) -> None:
+        """Free the renderer and the model's processes."""
+        self._renderer.close()
+        self._encoder.close_drawings()
+        self._encoder.close()

@@ -21,13 +21,13 @@ from vlmrm_gym._util.validation import check_finite, check_flag, is_number, shor
 from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.rewards.clip import Check, CLIPFields, check_count, checked, integer, of_type, one_of, optional
 from vlmrm_gym.rewards.specification import resolve_reward
-from vlmrm_gym.scoring.scorer import Backend
 from vlmrm_gym.states import Quality
 
 Environment = TypeVar("Environment", bound=type[Any])
 Settings = Mapping[str, Any]
 Camera = Settings | str | int
 ScoringMode = Literal["episode", "step"]
+Backend = Literal["process", "ray"]
 TIMEOUTS: Mapping[str, float | None] = {"load": 3600.0, "draw": 300.0, "encode": 900.0, "schedule": 600.0}
 """Default `worker_timeouts`, in seconds."""
 

@@ -15,10 +15,9 @@ import cloudpickle
 
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.system import usable_cores
-from vlmrm_gym.scoring.backends import choose_devices, worker_env
 from vlmrm_gym.scoring.options import ScoringOptions
-from vlmrm_gym.scoring.remote import LOG_TAIL_BYTES, RemoteScorer, finish_start
-from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, StartedScorers
+from vlmrm_gym.scoring.remote import LOG_TAIL_BYTES, Channel, RemoteScorer, finish_start
+from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, StartedScorers, choose_devices, worker_env
 
 REAP_TIMEOUT = 1.0
 """Seconds to wait for a killed process and its pipes; one blocked on a file system can take much longer to end."""
@@ -37,26 +36,24 @@ def start(make_encoder: MakeEncoder, make_renderer: MakeRenderer, options: Scori
     """Start the workers, and wait until their models are loaded."""
     devices = choose_devices(options)
     threads = max(1, usable_cores() // options.num_workers)
-    scorers, shown = list[RemoteScorer](), dict[str, object]()
+    scorers = list[RemoteScorer]()
     with close_on_error(scorers):
         for number in range(options.num_workers):
             device = devices[number % len(devices)]
             # Pickled first, so that an error starts no process.
             encoder = cloudpickle.dumps(partial(make_encoder, device=device.partition(":")[0]))
             environment = {**os.environ, **worker_env(device, threads)}
-            scorers.append(RemoteScorer(partial(ProcessChannel, environment), encoder, options.timeouts, shown))
+            scorers.append(RemoteScorer(partial(ProcessChannel, environment), encoder, options.timeouts))
         return finish_start(scorers, scorers, make_renderer)
 
 
-class ProcessChannel:
+class ProcessChannel(Channel):
     """A `Channel` to a newly started (not forked) process, so CUDA and OpenGL work in it.
 
     Threads read and write the pipes, so waiting can time out, on Windows too. They end when the process is killed, even
     if it was stopped.
     """
 
-    max_in_flight = 2
-    """One batch is drawn while the one before it is encoded."""
     name = "A scoring worker"
 
     def __init__(self, environment: dict[str, str]) -> None:
@@ -77,10 +74,6 @@ class ProcessChannel:
         ]
         for thread in self._threads:
             thread.start()
-
-    def wait_until_placed(self, timeout: float | None) -> bool:
-        """Return True at once."""
-        return True
 
     def put(self, message: bytes) -> None:
         """Queue a message for the process."""

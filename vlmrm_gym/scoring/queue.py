@@ -32,10 +32,7 @@ class ScoringQueue:
 
     A batch that a worker had when it died goes to any worker, but alone: the next death over it is its own.
 
-    Args:
-        started: The scorers, which are closed with the queue, and what they know of the reward.
-        head: Makes the rewards of features; None: there is none yet.
-        max_pending_bytes: Maximum memory for pending states; `submit` blocks while it is used up.
+    The scorers are closed with the queue. `submit` blocks while pending states take `max_pending_bytes`.
     """
 
     def __init__(self, started: StartedScorers, head: ViewsHead | None, *, max_pending_bytes: int) -> None:
@@ -69,36 +66,21 @@ class ScoringQueue:
         return sum(request.nbytes for request in tuple(self._requests))
 
     def features(self, states: States) -> Features:
-        """Encode B states, of an episode from its beginning if the model is ordered, and wait: float32 (B, V, D).
+        """Encode B states, of an episode from its beginning if the model is ordered, and wait: float32 (B, V, D)."""
+        return self.encode(Request(states, np.arange(len(states)), {0: None} if self.info.ordered else None))
 
-        Raises:
-            RuntimeError: The environments are closed.
-            Exception: Raised by scoring.
-        """
-        request = Request(states, np.arange(len(states)), {0: None} if self.info.ordered else None)
-        self.wait(request)
-        return request.features
-
-    def wait(self, request: Request) -> None:
-        """Encode the states of a request, which then has their features."""
+    def encode(self, request: Request) -> Features:
+        """Encode the states of a request, and wait: float32 (B, V, D)."""
         self.submit(request)
         if error := request.error():
             raise error
+        return request.features
 
     def frames(self, states: States, size: tuple[int, int] | None = None, views: Any = None) -> NDArray[np.uint8]:
-        """Draw B states, in this process.
+        """Draw B states in this process: uint8 (B, V, height, width, 3).
 
-        Args:
-            states: The states.
-            size: (height, width) in pixels; None: as the model sees them.
-            views: MuJoCo environments only: the cameras, as `camera` of `VLMReward`; None: those of the reward.
-
-        Returns:
-            uint8 (B, V, height, width, 3).
-
-        Raises:
-            ValueError: As `Drawings.draw`.
-            Exception: Raised by the renderer.
+        `size` is (height, width) in pixels, None: as the model sees them. `views` are cameras, as `camera` of
+        `VLMReward`, for MuJoCo environments only; None: those of the reward.
         """
         with self._drawing:
             if self._closed:
@@ -184,9 +166,9 @@ class ScoringQueue:
                 unanswered.append(batch)
                 scorer.send(batch)
             elif unanswered:
-                features, error = self._receive(scorer, len(unanswered[0]))
+                answer = self._receive(scorer, len(unanswered[0]))
                 batch = unanswered.popleft()
-                self._answer(batch, features, error, idle=not unanswered)
+                self._answer(batch, answer, idle=not unanswered)
 
     def _next_batch(self, unanswered: Sequence[StateBatch], max_in_flight: int) -> StateBatch | None:
         """The next batch for a scorer; None if there is none, or the scorer has enough to do."""
@@ -219,33 +201,32 @@ class ScoringQueue:
                 break
         return StateBatch.of(parts)
 
-    def _receive(self, scorer: Scorer, count: int) -> tuple[Features | None, BaseException | None]:
+    def _receive(self, scorer: Scorer, count: int) -> Features | Exception:
         try:
             features = scorer.receive()
-            self._shape = shape = self._shape or features.shape[1:]
-            if len(features) != count or features.shape[1:] != shape:
-                raise RuntimeError(
-                    f"A scorer returned features of shape {features.shape} for {count} states, and before {shape} for "
-                    "each."
-                )
         except WorkerDied:
             raise
         except BaseException as raised:  # including SystemExit from a model, because the caller is waiting
             if self._closed:
-                return None, _closed_error()
-            return None, raised if isinstance(raised, Exception) else RuntimeError(f"A reward model raised {raised!r}.")
-        return features, None
+                return _closed_error()
+            return raised if isinstance(raised, Exception) else RuntimeError(f"A reward model raised {raised!r}.")
+        self._shape = shape = self._shape or features.shape[1:]
+        if len(features) == count and features.shape[1:] == shape:
+            return features
+        return RuntimeError(
+            f"A scorer returned features of shape {features.shape} for {count} states, and before {shape} for each."
+        )
 
-    def _answer(self, batch: StateBatch, features: Features | None, error: BaseException | None, *, idle: bool) -> None:
+    def _answer(self, batch: StateBatch, answer: Features | Exception, *, idle: bool) -> None:
         with self._lock:
             start = 0
             for part in batch.parts:
                 stop = start + len(part)
-                if part.is_live and features is not None:
-                    if part.request.deliver(features[start:stop], part.start):
+                if part.is_live:
+                    if isinstance(answer, Exception):
+                        self._end(part.request, answer)
+                    elif part.request.deliver(answer[start:stop], part.start):
                         del self._requests[part.request]
-                elif part.is_live:
-                    self._end(part.request, error)
                 start = stop
             self._num_idle += idle
             self._changed.notify_all()
@@ -258,10 +239,10 @@ class ScoringQueue:
                 if batch.num_crashes < MAX_CRASHES:
                     self._returned.appendleft(batch)
                 else:
-                    self._answer(batch, None, died, idle=False)
+                    self._answer(batch, died, idle=False)
             self._changed.notify_all()
 
-    def _end(self, request: Request, failure: BaseException | None) -> None:
+    def _end(self, request: Request, failure: Exception) -> None:
         """Fail an attempt; states that are not in a batch yet are dropped with it."""
         del self._requests[request]
         request.end(failure)

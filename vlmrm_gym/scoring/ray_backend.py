@@ -21,11 +21,10 @@ import cloudpickle
 
 from vlmrm_gym._util.errors import Closable, close_on_error
 from vlmrm_gym._util.system import usable_cores
-from vlmrm_gym.scoring.backends import thread_env
 from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.ray_cluster import Cluster, choose_device, compare_versions, versions
 from vlmrm_gym.scoring.remote import LOG_TAIL_BYTES, TICK, RemoteScorer, finish_start
-from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, StartedScorers
+from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, StartedScorers, thread_env
 from vlmrm_gym.scoring.worker import picklable, serve
 
 logger = logging.getLogger(__name__)
@@ -50,10 +49,10 @@ def start(make_encoder: MakeEncoder, make_renderer: MakeRenderer, options: Scori
         encoder = cloudpickle.dumps(partial(make_encoder, device=device))
         siblings = set[RayChannel]()
         start_worker = partial(RayChannel, cluster, actor_options, environment, options.timeouts["schedule"], siblings)
-        scorers, shown = list[RemoteScorer](), dict[str, object]()
+        scorers = list[RemoteScorer]()
         for _ in range(options.num_workers):
             opened.insert(0, share := Cluster())
-            scorers.append(RemoteScorer(start_worker, encoder, options.timeouts, shown, share))
+            scorers.append(RemoteScorer(start_worker, encoder, options.timeouts, share))
             opened.insert(0, scorers[-1])
             Cluster.scorers.add(scorers[-1])
         started = finish_start(scorers, _wait_for_places(scorers), make_renderer)
@@ -114,7 +113,7 @@ class ScoringActor:
             except queue.Empty:
                 break
             taken.append(pickle.dumps((kind, payload), protocol=5))
-            urgent |= kind not in ("progress", "drawn")
+            urgent |= kind != "progress"
         return taken
 
     def _serve(self, driver: Mapping[str, str]) -> None:

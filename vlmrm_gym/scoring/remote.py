@@ -25,17 +25,14 @@ _SILENCE: tuple[str, Any] = "", None
 class Channel(Protocol):
     """A new worker, and what is exchanged with it: see `worker`. One thread calls all methods but `kill`."""
 
-    max_in_flight: int
-    """The most unanswered batches."""
-
-    @property
-    def name(self) -> str:
-        """The worker's, for messages."""
-        ...
+    name: str
+    """The worker's, for messages."""
+    max_in_flight: int = 2
+    """The most unanswered batches: one is drawn while the one before it is encoded."""
 
     def wait_until_placed(self, timeout: float | None) -> bool:
         """Tell whether the worker runs, or has died, waiting at most `timeout` seconds; False also after `kill`."""
-        ...
+        return True
 
     def put(self, message: bytes) -> None:
         """Send a pickled message. Neither blocks nor raises if the worker is dead."""
@@ -74,8 +71,9 @@ class Watchdog:
 
     def advance(self, seconds: float, kind: str = "", payload: Any = None) -> str | None:
         """Account for time, and the worker's message that ended it; returns what it has done too long, or None."""
+        progressing = payload if kind == "progress" else None
         self._loaded |= kind == "ready"
-        self._num_drawn += kind == "drawn"
+        self._num_drawn += progressing == "drawn"
         self._num_answered += kind in ("answer", "error")
         working = {
             "load": not self._loaded,
@@ -83,7 +81,6 @@ class Watchdog:
             "encode": self._num_drawn > self._num_answered,
         }
         wrong = None
-        progressing = payload if kind == "progress" else None
         for stage, is_working in working.items():
             self._silent[stage] = self._silent[stage] + seconds if is_working and stage != progressing else 0.0
             if not kind and self._silent[stage] > self._limits[stage]:
@@ -97,8 +94,8 @@ class Watchdog:
 class RemoteScorer:
     """A `Scorer` with one worker at a time.
 
-    The first message to each worker is `make_encoder`, a pickled function. `shown` has the warnings of workers that
-    have been shown, one mapping for all scorers; `connection` is what workers need, closed with the scorer.
+    The first message to each worker is `make_encoder`, a pickled function. `connection` is what workers need, closed
+    with the scorer.
     """
 
     def __init__(
@@ -106,12 +103,10 @@ class RemoteScorer:
         start_worker: Callable[[], Channel],
         make_encoder: bytes,
         timeouts: Mapping[str, float | None],
-        shown: dict[str, object],
         connection: Closable | None = None,
     ) -> None:
         self._start_worker, self._make_encoder, self._timeouts = start_worker, make_encoder, timeouts
-        self._shown, self._connection = shown, connection
-        self._renderer: bytes | None = None
+        self._connection, self._renderer = connection, b""
         self._closed, self._replacing = False, threading.RLock()  # reentrant: garbage collection may close it here
         self._connect()
 
@@ -156,13 +151,9 @@ class RemoteScorer:
             raise
 
     def _read(self, wanted: str) -> Any:
-        """Wait for the next message of a kind; raise any error received instead.
-
-        A warning that is an error here is raised once the message has been read, which otherwise the next call would
-        take for its own.
-        """
-        warned: Warning | None = None
-        while True:
+        """Wait for the next message of a kind; raise any error received instead."""
+        (kind, payload), texts = _SILENCE, list[str]()
+        while kind not in (wanted, "error"):
             begun = time.monotonic()
             kind, payload = self._channel.get(TICK) or _SILENCE
             # A longer interval means that this process was stopped as well, or the machine slept.
@@ -173,16 +164,12 @@ class RemoteScorer:
                     text = f"{text} The end of its log: {self._channel.log_tail() or '(empty)'}"
                 raise WorkerDied(text)
             if kind == "warning":
-                try:
-                    self._show(payload)
-                except Warning as error:
-                    warned = error
-            if kind == "error":
-                raise payload
-            if kind == wanted:
-                if warned is not None:
-                    raise warned
-                return payload
+                texts.append(payload)
+        for text in texts:  # after the message, which the next call would take for its own if a warning is an error
+            warnings.warn(text, stacklevel=7)  # while loading: the caller of VLMRewardVectorEnv
+        if kind == "error":
+            raise payload
+        return payload
 
     def _replace(self) -> None:
         with self._replacing:
@@ -194,13 +181,8 @@ class RemoteScorer:
             dead.close()
             if self._closed:  # by garbage collection
                 self._channel.kill()
-        if self._renderer is not None:
+        if self._renderer:
             self._channel.put(self._renderer)
-
-    def _show(self, message: str) -> None:
-        mark = object()
-        if self._shown.setdefault(message, mark) is mark:
-            warnings.warn(message, stacklevel=8)  # while loading: the caller of VLMRewardVectorEnv
 
     def abort(self) -> None:
         """Kill the worker; `receive` raises soon."""

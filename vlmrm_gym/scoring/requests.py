@@ -35,10 +35,11 @@ class StateBatch:
     """int64 (B,): identify the transitions that led to the states, see `transition_keys`."""
     states: States
     """B states."""
-    memories: Sequence[tuple[int, EpisodeMemory]] = ()
-    """Of an ordered model: how many successive states are of each episode, and its memory. Only in this process."""
+    runs: Sequence[tuple[int, int, EpisodeMemory | None]] = ()
+    """Successive states of one episode: the first, the one after the last, and its memory if the model is ordered. As
+    `parts`, only in the process of the queue."""
     parts: "Sequence[Part]" = ()
-    """Of the requests that the states are from. Only in the process of the queue."""
+    """Of the requests that the states are from."""
     num_crashes: int = 0
     """Workers that died, or stopped, while they had it."""
 
@@ -46,19 +47,12 @@ class StateBatch:
     def of(cls, parts: "Sequence[Part]") -> "StateBatch":
         """Make the batch of parts of requests."""
         keys = np.concatenate([part.request.keys[part.start : part.stop] for part in parts])
-        memories = [(len(part), part.request.memory) for part in parts if part.request.memory is not None]
-        return cls(keys, States.concatenate([part.states for part in parts]), memories, parts)
+        stops = np.cumsum([len(part) for part in parts]).tolist()
+        runs = [(stop - len(part), stop, part.request.memory) for stop, part in zip(stops, parts, strict=True)]
+        return cls(keys, States.concatenate([part.states for part in parts]), runs, parts)
 
     def __len__(self) -> int:
         return len(self.states)
-
-    @property
-    def runs(self) -> list[tuple[int, int, EpisodeMemory | None]]:
-        """First state, state after the last and memory of successive states of an episode; else of all states."""
-        if not self.memories:
-            return [(0, len(self), None)]
-        stops = np.cumsum([count for count, _ in self.memories]).tolist()
-        return [(stop - count, stop, memory) for stop, (count, memory) in zip(stops, self.memories, strict=True)]
 
 
 class Request:

@@ -1,20 +1,20 @@
-"""The protocol of scorer backends: keyed states in, features out.
+"""The protocol of scorer backends, keyed states in, features out, and their devices.
 
 A backend is a file with `start(MakeEncoder, MakeRenderer, ScoringOptions) -> StartedScorers`, and its name here.
 `ScoringQueue` forms batches, bounds memory and delivers features; a backend only works on batches, in order.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from vlmrm_gym.rewards.model import Features, RenderSize
+from vlmrm_gym.scoring.options import Backend, ScoringOptions
 from vlmrm_gym.scoring.requests import StateBatch
 from vlmrm_gym.scoring.state_encoder import EncoderInfo, StateEncoder
 from vlmrm_gym.states import Renderer
 
-Backend = Literal["process", "ray"]
-"""Where workers run."""
 MODULES: dict[Backend | Literal["local"], str] = {"local": "local", "process": "process", "ray": "ray_backend"}
 """Modules of this folder, imported on first use: Ray is optional. `num_workers=0` is "local": this process."""
 
@@ -73,3 +73,44 @@ class StartedScorers:
     """What is known of the reward; the largest batch is one that all scorers accept."""
     renderer: Renderer
     """Draws states as the scorers do; it has not drawn any."""
+
+
+def choose_devices(options: ScoringOptions) -> list[str]:
+    """The devices to score on, each at most once."""
+    from vlmrm_gym.rewards.devices import resolve_device  # deferred: a worker need not import torch for this file
+
+    devices, device, num_workers = options.devices, options.device, options.num_workers
+    if devices is None:
+        first = resolve_device(device)
+        if device == "auto" and first.type == "cuda" and num_workers:
+            import torch
+
+            return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        return [str(first)]
+    if device != "auto":
+        raise ValueError(
+            f"`device` and `devices` cannot both be passed. Received {device!r} and {devices!r}. Leave one out."
+        )
+    chosen = list(dict.fromkeys(str(resolve_device(one, f"devices[{i}]")) for i, one in enumerate(devices)))
+    if len(chosen) > max(1, num_workers):
+        raise ValueError(
+            f"`devices` must be at most one for each worker. Received {len(chosen)} devices and "
+            f"num_workers={num_workers}. Pass num_workers={len(chosen)}, or fewer devices."
+        )
+    return chosen
+
+
+def thread_env(threads: int) -> dict[str, str]:
+    """Environment variables that limit a worker to some threads."""
+    return {"OMP_NUM_THREADS": str(threads), "LP_NUM_THREADS": str(threads if threads > 1 else 0)}
+
+
+def worker_env(device: str, threads: int) -> dict[str, str]:
+    """Environment variables of a worker process on this machine; existing ones are kept."""
+    unset = {name: value for name, value in thread_env(threads).items() if name not in os.environ}
+    if not device.startswith("cuda"):
+        return unset
+    # A worker sees one GPU, which torch uses, and MuJoCo renders on it through EGL.
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    number = int(device.partition(":")[2])
+    return {**unset, "CUDA_VISIBLE_DEVICES": visible[number] if visible != [""] else str(number)}

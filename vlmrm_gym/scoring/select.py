@@ -1,10 +1,8 @@
 """Which states are scored, and what of: clips of an episode's states, held rewards, every k-th state."""
 
 import warnings
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,14 +32,11 @@ class EpisodeClips:
         """Forget the states so far. `first` is the one before any action, if it is known."""
         self._count = 0
         """Number of states of the episode that actions led to; these have the numbers from 0 on, and `first` has -1."""
-        self._kept: list[States] = []
-        """The states of the episode that later clips may reach back to."""
-        self._starts: list[int] = []
-        """The number of the first state of each of these."""
+        self._kept: list[tuple[int, States]] = []
+        """The states of the episode that later clips may reach back to, and the number of the first of each."""
         self._begin = 0
         if first is not None and self._keeps_all:
-            self._begin = -1
-            self._kept, self._starts = [first], [-1]
+            self._begin, self._kept = -1, [(-1, first)]
 
     def first(self, first: States) -> States:
         """The state before any action, with clips of nothing else."""
@@ -55,10 +50,9 @@ class EpisodeClips:
         if self._is_current:
             return states
         numbers = self._count + np.arange(len(states))
-        self._kept.append(states)
-        self._starts.append(self._count)
-        while not self._keeps_all and len(self._kept) > 1 and self._starts[1] <= self._count - self._span:
-            del self._kept[0], self._starts[0]
+        self._kept.append((self._count, states))
+        while not self._keeps_all and len(self._kept) > 1 and self._kept[1][0] <= self._count - self._span:
+            del self._kept[0]
         self._count += len(states)
         return self._gather(self._join(numbers))
 
@@ -80,12 +74,11 @@ class EpisodeClips:
 
     def _gather(self, clips: Indices) -> States:
         used, index = np.unique(clips, return_inverse=True)
-        owners = [bisect_right(self._starts, number) - 1 for number in used.tolist()]
-        parts, start = [], 0
-        for owner, group in groupby(owners):
-            stop = start + len(list(group))
-            parts.append(self._kept[owner][used[start:stop] - self._starts[owner]])
-            start = stop
+        owners = np.searchsorted([start for start, _ in self._kept], used, side="right") - 1
+        parts = []
+        for owner in np.unique(owners):
+            start, states = self._kept[owner]
+            parts.append(states[used[owners == owner] - start])
         return replace(States.concatenate(parts), clips=index.reshape(clips.shape))
 
 

@@ -1,26 +1,44 @@
-"""Encodes states: draws them, and has reward models encode what they see of them."""
+"""Encodes states: draws them, and has reward models encode what they see of them, in microbatches."""
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
-from vlmrm_gym.rewards.combined_model import CombinedModel, Expression, Member, size_of
+from vlmrm_gym.rewards.combined_model import CombinedModel, Expression, Member, is_missing, size_of
 from vlmrm_gym.rewards.heads import CombineViews
-from vlmrm_gym.rewards.model import ClipShape, Features, RenderSize, RewardModel, checked_size, unchanged_size
-from vlmrm_gym.scoring.encoder_part import EncoderPart, Progress, Seen
-from vlmrm_gym.scoring.requests import StateBatch
+from vlmrm_gym.rewards.learned import NO_HEAD
+from vlmrm_gym.rewards.model import (
+    ClipShape,
+    Features,
+    RenderSize,
+    RewardModel,
+    check_features,
+    checked_size,
+    encode_frames,
+    unchanged_size,
+)
+from vlmrm_gym.rewards.program.spec import ProgramError
+from vlmrm_gym.scoring.requests import MAX_STEPS, EpisodeMemory, Keys, StateBatch
 from vlmrm_gym.states import Renderer, States
 from vlmrm_gym.states.drawing import Drawings, FrameStore
 
 FRAMES_PER_DRAW = 64
 """Frames drawn between two progress reports."""
+Stage = Literal["draw", "drawn", "encode"]
+Progress = Callable[[Stage], object]
+"""Called before every microbatch that is encoded, and after every `FRAMES_PER_DRAW` frames and every batch that were
+drawn. May raise to stop."""
+Seen = tuple[NDArray[Any], NDArray[np.int64] | None]
+"""What a model sees of the rows of a batch, (N, ...), and the rows of each state: int64 (B,), or (B, F) of clips; None:
+one after the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +80,18 @@ class EncoderInfo:
         """Whether all heads see all views at once."""
         return all(one.multi_view for one in self.expression.members)
 
-    def make_head(self, combine: CombineViews | None) -> Any:
-        """Make the head of states, None if there is none yet; rewards of views are combined, by "min" for None."""
+    def make_head(self, combine: CombineViews | None, *, may_be_missing: bool = False) -> Any:
+        """Make the head of states; rewards of views are combined, by "min" for None.
+
+        A ValueError if it, or a part of it, is yet to be learned, unless it `may_be_missing`.
+        """
         if self.multi_view and combine is not None:
             seen = "no view, but the states" if self.sees_states else "all views at once"
             raise ValueError(f"`combine_views` is not for a reward that sees {seen}. Leave it out.")
-        return self.expression.bind(self.shapes, combine)
+        head = self.expression.bind(self.shapes, combine)
+        if is_missing(head) and not may_be_missing:
+            raise ValueError(NO_HEAD)
+        return head
 
     def check_fits(self, time_limit: int | None, score_every: int = 1) -> None:
         """Raise a ValueError if clips do not fit into an episode, or rewards cannot be interpolated as asked for."""
@@ -91,6 +115,79 @@ class EncoderInfo:
             raise ValueError(f"{rule}. Received {score_every}. Leave it out.")
 
 
+class EncoderPart:
+    """Encodes what one model sees of states of `num_views` views. Messages name it, if it is one of several."""
+
+    def __init__(self, model: RewardModel, num_views: int, name: str = "") -> None:
+        self.model, self.clip, self._name = model, model.clip_shape, name
+        self.sees_states, self._is_single = model.encodes == "states", model.encodes == "view"
+        per_state = 1 if self.sees_states else num_views
+        self.batch_size = max(1, model.batch_size // per_state)
+        """States per call, at most."""
+        self.microbatch_size = max(1, (model.microbatch_size or model.batch_size) // per_state)
+        """States per interruptible call."""
+        self.num_views = num_views if self._is_single else 1
+        """Views that features are of."""
+        self._width = model.feature_size
+        """Width of the features, D; None before the first ones, if the model does not say it."""
+
+    def encode(self, of: Seen, batch: StateBatch, progress: Progress) -> Features:
+        """Return the features of a batch, float32 (B, V, D)."""
+        (seen, index), of_states = of, None
+        if index is not None and index.ndim == 1 and not self.model.ordered:  # held rewards
+            index, of_states = np.unique(index, return_inverse=True)
+        parts, size, count = list[Features](), self.microbatch_size, len(batch if index is None else index)
+        for start, stop, memory in batch.runs if self.model.ordered else [(0, count, None)]:
+            for first in range(start, stop, size):
+                progress("encode")
+                rows = slice(first, min(first + size, stop))
+                keys, frames = batch.keys[rows], seen[rows if index is None else index[rows]]
+                with self._naming(keys):
+                    own = self.features(frames) if memory is None else self._continue(frames, int(keys[0]), memory)
+                    self._width = width = self._width or own.shape[2]
+                    if own.shape[2] != width:
+                        rule = "`encode` must return features of one width"
+                        raise ValueError(f"{rule}. Received {own.shape[2]}, after {width}.")
+                parts.append(own)
+        features = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return features if of_states is None else features[of_states]
+
+    def features(self, frames: NDArray[Any]) -> Features:
+        """Return the features of frames (B, V, H, W, 3), of clips (B, F, V, H, W, 3), or of states, float64 (B, S)."""
+        if not self._is_single:
+            return encode_frames(self.model, frames)[:, None]
+        views = np.moveaxis(frames, -4, 1)  # the frames of each view of each state, one after the other
+        return encode_frames(self.model, views.reshape(-1, *views.shape[2:])).reshape(*views.shape[:2], -1)
+
+    def _continue(self, frames: NDArray[Any], key: int, memory: EpisodeMemory) -> Features:
+        """Return the features of the next states of an episode; what is remembered is found and kept by keys."""
+        if key not in memory or (memory[key] and self not in memory[key]):
+            raise RuntimeError("The states of the episode before these were not scored.")
+        views = frames[:, None] if self.sees_states else frames
+        before = (memory[key] or {}).get(self, (None,) * views.shape[1])
+        encoded = [self.model.continue_episode(views[:, view], last) for view, last in enumerate(before)]
+        after = key + len(frames)
+        memory[after] = {**(memory.get(after) or {}), self: tuple(last for _, last in encoded)}
+        return np.stack([check_features(self.model, features, len(frames)) for features, _ in encoded], axis=1)
+
+    @contextmanager
+    def _naming(self, keys: Keys) -> Iterator[None]:
+        """Add to an error which of several rewards failed, and of a program which state the frame is of."""
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, ProgramError) and error.frame is not None:
+                views = max(1, error.count // len(keys))
+                environment, step = divmod(int(keys[error.frame // views]), MAX_STEPS)
+                error.args = (f"{error} The frame is of environment {environment}, step {step}.",)
+            failed = f"The term `{self._name}` of the reward failed"
+            if self._name and error.args and isinstance(error.args[0], str):
+                error.args = (f"{failed}: {error.args[0]}", *error.args[1:])
+            elif self._name:
+                error.add_note(f"{failed}.")
+            raise
+
+
 class StateEncoder:
     """Encodes states of `num_views` views by one model, or by all models of a combination, to features, (B, V, D)."""
 
@@ -107,7 +204,7 @@ class StateEncoder:
         names = [next(one.name for one in expression.members if one.encoder == i) for i in range(len(encoders))]
         self._parts = [EncoderPart(one, num_views, name) for one, name in zip(encoders, names, strict=True)]
         self._drawings: dict[object, Drawings] = {}
-        """Draws what the encoders of a combination see, by size."""
+        """Draws what the encoders see, by size."""
         is_alone = len(encoders) == 1
         self.info = EncoderInfo(
             batch_size=min(part.batch_size for part in self._parts),
@@ -124,47 +221,43 @@ class StateEncoder:
 
     def see(self, batch: StateBatch, renderer: Renderer, progress: Progress = lambda stage: None) -> Sequence[Seen]:
         """Draw the rows of a batch: what each encoder sees of them, and which of these rows each state has."""
-        rows = replace(batch.states, clips=None)
-        if len(self._parts) == 1:
-            (part,) = self._parts
-            seen_rows = (
-                _see_states(rows) if part.sees_states else _draw(rows, lambda some: some.draw(renderer), progress)
-            )
-            return [(seen_rows, batch.states.clips)]
-        indices = self._split_clips(batch.states)
-        sizes: list[Any] = ["states" if part.sees_states else _find_size(part.model, renderer) for part in self._parts]
+        rows, clips = replace(batch.states, clips=None), batch.states.clips
+        columns = None
+        if len(self._parts) > 1 and clips is not None:
+            columns = np.split(clips, np.cumsum([part.clip.length for part in self._parts]), axis=1)
+        sizes = [self._find_size(part, renderer) for part in self._parts]
         seen: list[Seen] = [(rows.rows, None)] * len(self._parts)
         for size in dict.fromkeys(sizes):  # each is drawn once
             own = [i for i, other in enumerate(sizes) if other == size]
-            used = np.unique(np.concatenate([indices[i].ravel() for i in own]))
-            if size == "states":
-                frames = _see_states(rows[used])
-            else:
-                drawings = self._drawings.setdefault(size, Drawings(renderer))
-                frames = _draw(rows[used], partial(drawings.draw, size=size), progress)
+            used = None if columns is None else np.unique(np.concatenate([columns[i].ravel() for i in own]))
+            some = rows if used is None else rows[used]
+            frames = _see_states(some) if size == "states" else self._draw(some, size, renderer, progress)
             for i in own:
-                seen[i] = frames, np.searchsorted(used, indices[i])
+                index = clips
+                if columns is not None and used is not None:
+                    index = np.searchsorted(used, columns[i][:, 0] if columns[i].shape[1] == 1 else columns[i])
+                seen[i] = frames, index
         return seen
 
-    def _split_clips(self, states: States) -> list[NDArray[np.int64]]:
-        """The rows of each encoder's clips, (B, F), or of its states, (B,). States without clips are all of them."""
-        lengths = [part.clip.length for part in self._parts]
-        clips = states.clips
-        if clips is None:
-            clips = np.repeat(np.arange(len(states))[:, None], sum(lengths), axis=1)
-        columns = np.split(clips, np.cumsum(lengths), axis=1)[: len(lengths)]
-        return [own[:, 0] if own.shape[1] == 1 else own for own in columns]
+    def _find_size(self, part: EncoderPart, renderer: Any) -> Any:
+        """The size at which an encoder sees frames; None: as they are drawn, or stored. "states": it sees none."""
+        if part.sees_states:
+            return "states"
+        if len(self._parts) == 1 or isinstance(renderer, FrameStore):
+            return None
+        return checked_size(part.model.render_size, renderer.height, renderer.width)
 
-    def encode(
-        self,
-        seen: Sequence[Seen],
-        batch: StateBatch,
-        begin: Callable[[], object] = lambda: None,
-        progress: Progress = lambda stage: None,
-    ) -> Features:
-        """Return the features of a batch, of what `see` made: float32 (B, V, D); `begin` precedes each microbatch."""
-        pairs = zip(self._parts, seen, strict=True)
-        return _join([part.encode(own, batch, begin, progress) for part, own in pairs])
+    def _draw(self, rows: States, size: Any, renderer: Renderer, progress: Progress) -> NDArray[np.uint8]:
+        drawings, drawn = self._drawings.setdefault(size, Drawings(renderer)), []
+        for start in range(0, len(rows), FRAMES_PER_DRAW):
+            drawn.append(drawings.draw(rows[start : start + FRAMES_PER_DRAW], size))
+            progress("draw")
+        frames = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
+        return read_only(frames) if np.may_share_memory(frames, rows.rows) else frames  # stored: they may come again
+
+    def encode(self, seen: Sequence[Seen], batch: StateBatch, progress: Progress = lambda stage: None) -> Features:
+        """Return the features of a batch, of what `see` made: float32 (B, V, D)."""
+        return _join([part.encode(own, batch, progress) for part, own in zip(self._parts, seen, strict=True)])
 
     def features(self, frames: NDArray[Any]) -> Features:
         """Return the features of frames of states, see `EncoderPart.features`: float32 (B, V, D)."""
@@ -185,15 +278,6 @@ def _join(features: Sequence[Features]) -> Features:
     return features[0] if len(features) == 1 else np.concatenate([one.reshape(len(one), 1, -1) for one in features], 2)
 
 
-def _draw(rows: States, draw: Callable[[States], NDArray[np.uint8]], progress: Progress) -> NDArray[np.uint8]:
-    drawn = []
-    for start in range(0, len(rows), FRAMES_PER_DRAW):
-        drawn.append(draw(rows[start : start + FRAMES_PER_DRAW]))
-        progress("draw")
-    frames = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
-    return read_only(frames) if np.may_share_memory(frames, rows.rows) else frames  # stored: they may come again
-
-
 def _see_states(rows: States) -> NDArray[np.float64]:
     """The numbers of states that can be drawn."""
     if rows.rows.ndim != 2 or rows.rows.dtype != np.float64:
@@ -202,12 +286,6 @@ def _see_states(rows: States) -> NDArray[np.float64]:
             f'{rows.rows.shape[1:]}. Pass inputs="frames".'
         )
     return read_only(rows.rows)
-
-
-def _find_size(model: RewardModel, renderer: Any) -> tuple[int, int] | None:
-    """The size at which a model sees what a renderer draws; None: as frames are stored."""
-    own = None if isinstance(renderer, FrameStore) else (renderer.height, renderer.width)
-    return None if own is None else checked_size(model.render_size, *own)
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -228,28 +306,3 @@ def head_on_cpu(head: Any) -> Any:
 def build_encoder(build: Callable[..., RewardModel], num_views: int, device: str = "auto") -> StateEncoder:
     """Make the `StateEncoder` of the model that `build` loads on a device."""
     return StateEncoder(build(device=device), num_views)
-
-
-class DirectScorer:
-    """Encodes states at once, in the calling thread; otherwise like a `ScoringQueue`. It can be copied and pickled."""
-
-    def __init__(self, encoder: StateEncoder, renderer: Renderer) -> None:
-        self._encoder, self._renderer = encoder, renderer
-        self.info, self.batch_size, self.pending_bytes = encoder.info, encoder.info.batch_size, 0
-
-    def submit(self, *requests: Any) -> None:
-        """Encode the states of requests."""
-        for request in requests:
-            request.begin()
-            try:
-                batch = StateBatch.of([request.cut(len(request))])
-                request.deliver(self._encoder.encode(self._encoder.see(batch, self._renderer), batch))
-            except BaseException:
-                request.end(RuntimeError("Encoding has failed."))  # not the error: it may forbid copies
-                raise
-
-    def close(self) -> None:
-        """Free the renderer and the model's processes."""
-        self._renderer.close()
-        self._encoder.close_drawings()
-        self._encoder.close()

@@ -1,8 +1,8 @@
 """Runs a worker, in a process here or on a Ray node. `remote.RemoteScorer` is the other side.
 
 It receives a function that makes the encoder, the renderer, then the keys and states of batches. It replies ("ready",
-pickled `EncoderInfo`), then for each batch ("drawn", None), and ("answer", features) or ("error", exception). In
-between, ("progress", "draw" or "encode") reports progress, and ("warning", text) what the user is warned of.
+pickled `EncoderInfo`), then for each batch ("answer", features) or ("error", exception). In between, ("progress",
+stage) reports progress, and ("warning", text) what the user is warned of.
 """
 
 import faulthandler
@@ -15,14 +15,12 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 import cloudpickle
 
-from vlmrm_gym.rewards.model import Features
-from vlmrm_gym.scoring.local import LocalScorer
+from vlmrm_gym.scoring.local import Answer, LocalScorer
 from vlmrm_gym.scoring.requests import StateBatch
 from vlmrm_gym.scoring.state_encoder import EncoderInfo, StateEncoder
 
@@ -62,17 +60,15 @@ def serve(receive: Callable[[], Any], reply: Reply) -> None:
     encoder: StateEncoder = receive()()
     reply("ready", _pickle(encoder.info))
 
-    def answer(future: Future[Features]) -> None:
-        if error := future.exception():
-            reply("error", picklable(error))
+    def answer(made: Answer) -> None:
+        if isinstance(made, BaseException):
+            reply("error", picklable(made))
         else:
-            reply("answer", future.result())
+            reply("answer", made)
 
-    scorer = LocalScorer(encoder, receive(), partial(reply, "progress"))
+    scorer = LocalScorer(encoder, receive(), answer, partial(reply, "progress"))
     while True:
-        future = scorer.submit(StateBatch(*receive()))
-        reply("drawn", None)
-        future.add_done_callback(answer)
+        scorer.send(StateBatch(*receive()))
 
 
 def _pickle(info: EncoderInfo) -> bytes:

@@ -191,7 +191,7 @@ def _learn(
     from vlmrm_gym.learning.demonstrations import encode, fit_network, split
     from vlmrm_gym.learning.demonstrations_report import draw_curves, measure
     from vlmrm_gym.rewards.devices import resolve_device
-    from vlmrm_gym.rewards.distance import FEATURES, DistanceNetwork
+    from vlmrm_gym.rewards.distance import DistanceNetwork
     from vlmrm_gym.rewards.encoder import FrameEncoder
 
     tower = None

@@ -135,11 +135,8 @@ class LateReplayBuffer(TensorDictReplayBuffer):
             self.is_settled &= not is_other.any()
             if self._head is not None:
                 rewards = apply_head(self._head, features, of=f"environment {late.env}") + task_rewards
-            patch |= {
-                "vlm_features": torch.from_numpy(features.copy()),
-                "vlm_task_reward": torch.from_numpy(task_rewards.copy()),
-            }
-            patch["vlm_version"] = torch.from_numpy(versions.astype(np.int64))
+            columns = {"vlm_features": features, "vlm_task_reward": task_rewards, "vlm_version": versions}
+            patch |= {name: torch.from_numpy(column.copy()) for name, column in columns.items()}
         patch["next", "reward"] = torch.from_numpy(as_array(rewards).astype(np.float32))[:, None]
         written = self.update_if_present(index=slots, generation=generations, patch=TensorDict(patch, [len(slots)]))
         is_there = written.updated & torch.from_numpy(np.isfinite(rewards))

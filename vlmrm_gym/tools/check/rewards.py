@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import InputError, as_input_error, said_warnings
 from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.clip import CLIP
-from vlmrm_gym.rewards.combined_model import is_missing
 from vlmrm_gym.rewards.current_head import apply_head
 from vlmrm_gym.rewards.heads import CombineViews
-from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.model import Features, Rewards
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.scoring.backends import make_scoring_queue
+from vlmrm_gym.scoring import make_scoring_queue
 from vlmrm_gym.scoring.state_encoder import StateEncoder
 from vlmrm_gym.states import States, StateView
 
@@ -59,8 +57,8 @@ class EncodedRewards:
         info = StateEncoder(self.encoder, self.encoder.num_views or 1).info
         if info.looks_back or any(clip.length > 1 for clip in info.clips):
             raise InputError("`reward` must be of single frames to be checked. Received one of several.")
-        if is_missing(info.make_head(None)):
-            raise InputError(NO_HEAD)
+        with as_input_error():
+            info.make_head(None)
         self._models = list(zip([*specs, *more], models, strict=True))
 
     def view(self, spec: RewardSpec, combine_views: str | None, num_views: int) -> Reward:

@@ -116,9 +116,11 @@ def _record(command: Dataset) -> Path:
             for episode in tqdm(missing, unit=" episodes", initial=done, total=command.episodes):
                 seed = command.seed + episode
                 rollout = play(env, view, make_policy(seed), seed=seed, steps=steps, source=name)
+                states = rollout.with_initial
                 rewards = None
                 if scorer is not None:
-                    rewards = scorer.add_task_rewards(scorer.whole(rollout.with_initial), rollout.task_rewards)
+                    rewards = np.concatenate([scorer.begin(states[:1]), scorer(states[1:])])
+                    rewards = scorer.add_task_rewards(rewards, rollout.task_rewards)
                 folder.add(episode, rollout, env, rewards, view if command.frames else None)
                 done += 1
         except (KeyboardInterrupt, OSError):

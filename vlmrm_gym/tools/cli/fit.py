@@ -187,7 +187,7 @@ def _fit_pairs(
 ) -> Preference:
     """Fit the reward to answers about pairs, and write it. `view` draws their states; None: they are frames."""
     from vlmrm_gym.learning.fitting import fit_answers
-    from vlmrm_gym.scoring.backends import make_scoring_queue
+    from vlmrm_gym.scoring import make_scoring_queue
     from vlmrm_gym.scoring.state_encoder import StateEncoder
     from vlmrm_gym.tools.check.results import read_provenance
 
