@@ -59,14 +59,25 @@ class Budget:
 
 
 class Question:
-    """Holds the requests reserved for one question, and the replies to it."""
+    """Holds the requests that a budget has reserved for one question, and the replies to it."""
 
-    def __init__(self, reserved: int, *, may_vote: bool) -> None:
-        self.reserved, self.may_vote = reserved, may_vote
+    def __init__(self, budget: Budget, reserved: int, *, may_vote: bool) -> None:
+        self._budget, self.reserved, self.may_vote = budget, reserved, may_vote
         """Requests still reserved, and whether those of votes are among them."""
         self.replies = list[Reply]()
         self.calls = 0
         """Number of requests, repeated ones included."""
+
+    def reserve(self) -> bool:
+        """Reserve a further request; False if none is left."""
+        fits = self._budget.add()
+        self.reserved += fits
+        return fits
+
+    def end(self) -> None:
+        """Give back what is reserved, and count the tokens."""
+        unused, self.reserved = self.reserved, 0
+        self._budget.end(unused, self.tokens)
 
     @property
     def tokens(self) -> int:
@@ -98,7 +109,6 @@ class Questioner:
         self._has_logprobs: bool | None = None if logprobs else False
         """None: no reply has shown it yet."""
         self._has_warned = self._probed = False
-        self._lock = threading.Lock()
         self.budget = budget or Budget(settings.max_calls, settings.max_total_tokens)
         self._client = Client(settings.address, settings.api_key_env, settings.timeout)
         self.close = self._client.close
@@ -128,41 +138,28 @@ class Questioner:
                 while waiting and failure is None and len(running) < limit:
                     if not self.budget.begin(reserved := calls()):
                         break
-                    (number, item), question = waiting.popleft(), Question(reserved, may_vote=not self._has_logprobs)
+                    number, item = waiting.popleft()
+                    question = Question(self.budget, reserved, may_vote=not self._has_logprobs)
                     try:
-                        running[_start(self._probe, prepare(item), question)] = number, question
+                        running[_start(prepare(item), question)] = number, question
                     except Exception as error:
-                        self._end(question)
+                        question.end()
                         failure = error
                 if not running:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     number, question = running.pop(future)
-                    self._end(question)
+                    question.end()
+                    self._probed = True
                     if error := future.exception():
                         failure = failure or error
                     else:
                         yield number, future.result()
         finally:  # the caller may stop before the end, or fail
             for _, question in running.values():
-                self._end(question)
+                question.end()
         if failure is not None:
             raise failure
-
-    def _probe(self, answer: Callable[[Question], Result], question: Question) -> Result:
-        try:
-            return answer(question)
-        finally:
-            self._probed = True
-
-    def _end(self, question: Question) -> None:
-        unused, question.reserved = question.reserved, 0
-        self.budget.end(unused, question.tokens)
-
-    def _reserve(self, question: Question) -> bool:
-        fits = self.budget.add()
-        question.reserved += fits
-        return fits
 
     def send(self, messages: Sequence[Message], question: Question) -> Reply:
         """Send a request of a question. Errors are those of `answer`."""
@@ -175,7 +172,7 @@ class Questioner:
 
         while True:
             alternatives = self._alternatives
-            if not question.reserved and not self._reserve(question):
+            if not question.reserved and not question.reserve():
                 raise ServerError(f"{settings.used_up} by requests that the server refused.")
             question.reserved -= 1
             question.calls += 1
@@ -202,19 +199,18 @@ class Questioner:
         if not lower and "top_logprobs" in message:
             lower = [number for number in FEWER if number < refused]
         fewer = max(lower, default=0)
-        if fewer and not self._reserve(question):  # for the next refusal: votes stay reserved
+        if fewer and not question.reserve():  # for the next refusal: votes stay reserved
             fewer = 0
-        with self._lock:
-            if self._alternatives == refused:
-                self._alternatives = fewer
-                self._has_logprobs = None if fewer else False
+        if self._alternatives == refused:  # else another thread has changed it
+            self._alternatives = fewer
+            self._has_logprobs = None if fewer else False
 
     def ask(
         self, messages: Sequence[Message], question: Question, options: Options
     ) -> tuple[ParsedAnswer | None, Reply]:
         """Send a request and parse the answer. A reply without one is asked for again, once, if the budget allows."""
         reply = self.send(messages, question)
-        if (answer := options.parse(reply)) is None and self._reserve(question):
+        if (answer := options.parse(reply)) is None and question.reserve():
             answer = options.parse(reply := self.send(messages, question))
         return answer, reply
 
@@ -226,35 +222,31 @@ class Questioner:
         """
         votes = list[float]()
         for number in range(self._settings.votes):
-            if number and not question.may_vote and not self._reserve(question):
+            if number and not question.may_vote and not question.reserve():
                 break
             answer, reply = self.ask(messages, question, options)
             if answer is None:
                 return None
             if (expectation := options.expect(answer, reply.tokens or ())) is not None:
                 return expectation
-            self._warn_of_votes()
+            if not self._has_warned:
+                self._has_warned = True
+                warnings.warn(
+                    f"{self._settings.model} at {self._client.address} gives no log probabilities of its answers: each "
+                    f"is the mean of votes={self._settings.votes} replies, and takes as many requests.",
+                    stacklevel=2,
+                )
             votes.append(answer.value)
         return sum(votes) / len(votes)
 
-    def _warn_of_votes(self) -> None:
-        with self._lock:
-            warned, self._has_warned = self._has_warned, True
-        if not warned:
-            warnings.warn(
-                f"{self._settings.model} at {self._client.address} gives no log probabilities of its answers: each is "
-                f"the mean of votes={self._settings.votes} replies, and takes as many requests.",
-                stacklevel=2,
-            )
 
-
-def _start(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
-    """Call a function in a thread, which unlike an executor's ends with the process, whatever it waits for."""
+def _start(answer: Callable[[Question], Result], question: Question) -> Future[Result]:
+    """Answer a question in a thread, which unlike an executor's ends with the process, whatever it waits for."""
     future = Future[Result]()
 
     def run() -> None:
         try:
-            future.set_result(function(*arguments))
+            future.set_result(answer(question))
         except BaseException as error:
             future.set_exception(error)
 
