@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from vlmrm_gym._util.errors import say
-from vlmrm_gym._util.validation import UNAFFECTED, check_positive_integer, check_size, is_number
+from vlmrm_gym._util.validation import UNAFFECTED, check_size, is_number
 from vlmrm_gym.data.trajectory import Trajectory
 from vlmrm_gym.learning.labelers import LabelerSpec
 from vlmrm_gym.learning.pairs import Answer, Pair
 from vlmrm_gym.learning.pictures import montage, spread
+from vlmrm_gym.rewards.clip import check_count
 from vlmrm_gym.rewards.endpoint.messages import Message, Options, ask_about, encode, strip_reasoning
 from vlmrm_gym.rewards.endpoint.questioner import Question, Questioner
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
@@ -69,11 +70,11 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
     """2: the model describes the images, and is then asked about its description (RL-VLM-F). 1: it is asked about the
     images; the preference is the expectation over the answer's tokens, or over `votes` replies if the server gives no
     log probabilities."""
-    num_frames: int = 1
+    num_frames: int = field(default=1, metadata={"check": check_count})
     """States of a segment in its image, from left to right: the last, and others evenly before it."""
     views: Any = None
     """MuJoCo environments only: own cameras, as `camera` of `VLMReward`; None: those of the pair."""
-    size: tuple[int, int] | None = None
+    size: tuple[int, int] | None = field(default=None, metadata={"check": check_size})
     """Height and width at which states are drawn, in pixels; None: as the pair's frames."""
     price: tuple[float, float] | None = field(default=None, metadata=UNAFFECTED)
     """Cost of a million tokens in and out, in dollars, for lines about progress."""
@@ -83,8 +84,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         super().__post_init__()
         if self.stages not in (1, 2):
             raise ValueError(f"`stages` must be 1 or 2. Received {self.stages!r}.")
-        check_positive_integer("num_frames", self.num_frames)
-        object.__setattr__(self, "size", check_size("size", self.size))
         if self.price is not None:
             price = tuple(self.price) if isinstance(self.price, Sequence) else ()
             if len(price) != 2 or not all(map(is_number, price)):
@@ -92,13 +91,7 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
             object.__setattr__(self, "price", price)
 
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
-        """Ask about all pairs, several at a time, until the budget is used up.
-
-        Raises:
-            ValueError: No key.
-            ConnectionError: The server cannot be reached, or does not answer in time.
-            RuntimeError: The server answers with an error. Pairs under way are waited for and yielded before.
-        """
+        """Ask about all pairs, several at a time, until the budget is used up. Raises as `Questioner.answer`."""
         questioner, num_answered = self._questioner, 0
 
         def calls() -> int:
@@ -128,12 +121,12 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         return lambda question: self._ask(pair.prompt, images, question)
 
     def _ask(self, prompt: str, images: Sequence[np.ndarray], question: Question) -> Answer:
-        orders, files = list[float](), [encode(image) for image in images]
-        for order in (files, files[::-1]):
-            prefers_second = self._ask_in_order(prompt, order, question)
-            if prefers_second is None:
-                return Answer(preference=None, details={**question.details, "dropped": "not an answer"})
-            orders.append(prefers_second if order is files else 1 - prefers_second)
+        files = [encode(image) for image in images]
+        one = self._ask_in_order(prompt, files, question)
+        other = None if one is None else self._ask_in_order(prompt, files[::-1], question)
+        if one is None or other is None:
+            return Answer(preference=None, details={**question.details, "dropped": "not an answer"})
+        orders = [one, 1 - other]
         details = {**question.details, "orders": orders}
         return Answer(preference=sum(orders) / 2, confidence=1 - abs(orders[0] - orders[1]), details=details)
 
