@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,15 +66,10 @@ class Comparisons:
         return len(self.preferences)
 
     def __getitem__(self, index: Any) -> "Comparisons":
-        return Comparisons(**{name: column[index] for name, column in self.arrays().items()})
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The columns by name."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return Comparisons(**{name: column[index] for name, column in vars(self).items()})
 
     def __add__(self, newer: "Comparisons") -> "Comparisons":
-        columns = newer.arrays()
-        return Comparisons(**{name: np.concatenate([older, columns[name]]) for name, older in self.arrays().items()})
+        return Comparisons(**{name: np.concatenate([vars(one)[name] for one in (self, newer)]) for name in vars(self)})
 
 
 def preference_logits(rewards: torch.Tensor) -> torch.Tensor:
