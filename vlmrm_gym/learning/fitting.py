@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,11 +116,9 @@ def disagreement(head: PreferenceHead, features: NDArray[np.float32]) -> NDArray
 
 def make_head(spec: Preference, shape: Sequence[int], fingerprint: str, seed: int) -> PreferenceHead:
     """Make a head that has not been fitted, of features (V, D)."""
-    options: Any = {"ensemble": spec.ensemble, "hidden_size": spec.hidden_size, "seed": seed}
-    options |= {"fingerprint": fingerprint, "prompt": spec.prompt}
-    if spec.init is None:
-        return PreferenceHead(shape, **options)
-    return PreferenceHead.starting_from(spec.init, shape, **options)
+    make = PreferenceHead if spec.init is None else partial(PreferenceHead.starting_from, spec.init)
+    sizes = {"ensemble": spec.ensemble, "hidden_size": spec.hidden_size}
+    return make(shape, **sizes, fingerprint=fingerprint, prompt=spec.prompt, seed=seed)
 
 
 def fit(
