@@ -129,6 +129,10 @@ class ViewsHead:
         of_views = self.head(features.flatten(0, 1)[:, None]).reshape(features.shape[:2])
         return torch.from_numpy(self._combine(of_views.cpu().numpy()))
 
+    def around(self, head: Any) -> "ViewsHead":
+        """Make the head of states of another head, with views as they are combined here."""
+        return type(self)(head, self._combine, self.fingerprint)
+
     def of_features(self, features: Features) -> Rewards | None:
         """Return the rewards of features that are rewards of views, without torch; None if a head makes them."""
         if self.head is not only_feature or features.shape[2] != 1:
