@@ -92,12 +92,8 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
 
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
         """Ask about all pairs, several at a time, until the budget is used up. Raises as `Questioner.answer`."""
-        questioner, num_answered = self._questioner, 0
-
-        def calls() -> int:
-            return 4 if self.stages == 2 else questioner.calls(estimates=2)
-
-        for number, answer in questioner.answer(pairs, calls, self._prepare):
+        calls, num_answered = {"sends": 4} if self.stages == 2 else {"estimates": 2}, 0
+        for number, answer in self._questioner.answer(pairs, self._prepare, **calls):
             num_answered += 1
             yield number, answer
         if num_answered < len(pairs):

@@ -81,9 +81,7 @@ class EndpointReward(RewardModel):
 
     def _ask(self, new: dict[str, NDArray[np.uint8]]) -> dict[str, float]:
         keys, rewards = list(new), dict[str, float]()
-        answers = self._questioner.answer(
-            keys, lambda: self._questioner.calls(1), lambda key: partial(self._estimate, new[key])
-        )
+        answers = self._questioner.answer(list(new.values()), lambda views: partial(self._estimate, views), estimates=1)
         for number, (reward, details) in answers:
             rewards[keys[number]] = reward
             self._scores.write(keys[number], self._answer_key, reward, details)

@@ -32,15 +32,15 @@ class Budget:
         self._under_way = self._largest = 0
         """Number of questions, and the most tokens that one took."""
 
-    def begin(self, calls: int) -> bool:
-        """Reserve the calls of a question; False if they, or the tokens of the largest question, are too many."""
+    def begin(self, calls: int, *, may_vote: bool) -> "Question | None":
+        """Begin a question of so many calls; None if they, or the tokens of the largest question, are too many."""
         with self._lock:
             tokens = self.tokens + max(1, (self._under_way + 1) * self._largest)
-            fits = self.calls + calls <= self._max_calls and tokens <= self._max_tokens
-            if fits:
-                self.calls += calls
-                self._under_way += 1
-            return fits
+            if self.calls + calls > self._max_calls or tokens > self._max_tokens:
+                return None
+            self.calls += calls
+            self._under_way += 1
+            return Question(self, calls, may_vote=may_vote)
 
     def add(self) -> bool:
         """Reserve a further call; False if none is left."""
@@ -113,19 +113,19 @@ class Questioner:
         self._client = Client(settings.address, settings.api_key_env, settings.timeout)
         self.close = self._client.close
 
-    def calls(self, estimates: int) -> int:
-        """The most requests that a question with this many estimates takes, if none fails."""
-        votes = 1 if self._has_logprobs else self._settings.votes
-        return estimates * votes + (self._has_logprobs is None)
-
     def answer(
-        self, items: Sequence[Item], calls: Callable[[], int], prepare: Callable[[Item], Callable[[Question], Result]]
+        self,
+        items: Sequence[Item],
+        prepare: Callable[[Item], Callable[[Question], Result]],
+        *,
+        sends: int = 0,
+        estimates: int = 0,
     ) -> Iterator[tuple[int, Result]]:
         """Answer questions until the budget is used up; yields (number of the item, answer) as answers arrive.
 
-        `calls` returns the most requests that the next question takes, if none fails. `prepare` makes of an item the
-        function that asks, which another thread calls. The first question of all is asked alone: it shows whether the
-        server answers, gives log probabilities, and how many tokens a question takes.
+        `prepare` makes of an item the function that asks, which another thread calls: it calls `send` and `estimate` at
+        most so many times, if none fails. The first question of all is asked alone: it shows whether the server
+        answers, gives log probabilities, and how many tokens a question takes.
 
         A server that cannot be reached, or does not answer in time, is a ConnectionError; one that answers with an
         error a RuntimeError. Questions under way are waited for and yielded before.
@@ -136,10 +136,11 @@ class Questioner:
             while True:
                 limit = self._settings.concurrency if self._probed else 1
                 while waiting and failure is None and len(running) < limit:
-                    if not self.budget.begin(reserved := calls()):
+                    votes = 1 if self._has_logprobs else self._settings.votes
+                    calls = sends + estimates * votes + (self._has_logprobs is None)
+                    if (question := self.budget.begin(calls, may_vote=not self._has_logprobs)) is None:
                         break
                     number, item = waiting.popleft()
-                    question = Question(self.budget, reserved, may_vote=not self._has_logprobs)
                     try:
                         running[_start(prepare(item), question)] = number, question
                     except Exception as error:

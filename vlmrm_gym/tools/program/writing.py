@@ -81,7 +81,7 @@ class Conversation:
         key = hashlib.sha256((self._answer_key + json.dumps(self._messages)).encode()).hexdigest()
         if (reply := self._replies.find_details(key)) is None:
             with as_input_error(ConnectionError, RuntimeError):
-                replies = [reply for _, reply in self._questioner.answer([self._send], lambda: 1, lambda send: send)]
+                replies = [reply for _, reply in self._questioner.answer([self._send], lambda send: send, sends=1)]
             if not replies:
                 more = "The replies so far are kept: pass a higher budget, and --overwrite, to go on."
                 raise InputError(f"{self._settings.used_up} after {self.spending}. {more}")
