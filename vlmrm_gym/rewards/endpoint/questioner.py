@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from vlmrm_gym._util.validation import truncate
@@ -130,8 +130,16 @@ class Questioner:
         A server that cannot be reached, or does not answer in time, is a ConnectionError; one that answers with an
         error a RuntimeError. Questions under way are waited for and yielded before.
         """
-        waiting, running = deque(enumerate(items)), dict[Future[Result], tuple[int, Question]]()
+        waiting, running = deque(enumerate(items)), set[Question]()
+        finished = SimpleQueue[tuple[int, Question, Any, BaseException | None]]()
         failure: BaseException | None = None
+
+        def run(number: int, question: Question, ask: Callable[[Question], Result]) -> None:
+            try:
+                finished.put((number, question, ask(question), None))
+            except BaseException as error:
+                finished.put((number, question, None, error))
+
         try:
             while True:
                 limit = self._settings.concurrency if self._probed else 1
@@ -142,22 +150,25 @@ class Questioner:
                         break
                     number, item = waiting.popleft()
                     try:
-                        running[_start(prepare(item), question)] = number, question
+                        ask = prepare(item)
                     except Exception as error:
                         question.end()
                         failure = error
+                        break
+                    running.add(question)
+                    # Unlike an executor's, these threads end with the process, whatever they wait for.
+                    threading.Thread(target=run, args=(number, question, ask), name="vlmrm-ask", daemon=True).start()
                 if not running:
                     break
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    number, question = running.pop(future)
-                    question.end()
-                    self._probed = True
-                    if error := future.exception():
-                        failure = failure or error
-                    else:
-                        yield number, future.result()
+                number, question, result, error = finished.get()
+                running.remove(question)
+                question.end()
+                self._probed = True
+                if error is None:
+                    yield number, result
+                failure = failure or error
         finally:  # the caller may stop before the end, or fail
-            for _, question in running.values():
+            for question in running:
                 question.end()
         if failure is not None:
             raise failure
@@ -239,17 +250,3 @@ class Questioner:
                 )
             votes.append(answer.value)
         return sum(votes) / len(votes)
-
-
-def _start(answer: Callable[[Question], Result], question: Question) -> Future[Result]:
-    """Answer a question in a thread, which unlike an executor's ends with the process, whatever it waits for."""
-    future = Future[Result]()
-
-    def run() -> None:
-        try:
-            future.set_result(answer(question))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="vlmrm-ask", daemon=True).start()
-    return future
