@@ -216,12 +216,17 @@ def resolve_labeler(labeler: Any) -> Labeler:
     That is a labeler, such as `GroundTruthLabeler()`; its mapping form; a name of `LABELERS`;
     "package.module:attribute"; or a callable, see `CallableLabeler`. A TypeError or ValueError says what is wrong.
     """
-    if isinstance(labeler, str):
-        labeler = {"kind": labeler}
-    if isinstance(labeler, Mapping):
-        return _from_mapping(labeler)
+    settings: dict[str, Any] = {}
+    if isinstance(labeler, str | Mapping):
+        settings = {"kind": labeler} if isinstance(labeler, str) else dict(labeler)
+        kind = settings.pop("kind", None) or settings.pop("name", None)
+        labeler = _find_kind(kind)
+        if settings and not isinstance(labeler, type):
+            raise TypeError(f"`labeler`: {kind!r} is a function, and takes no settings. Received {settings!r}.")
+        if is_dataclass(labeler):
+            check_names(f"a field of the labeler {kind!r}", settings, [one.name for one in fields(labeler)])
     if isinstance(labeler, type):
-        labeler = labeler()
+        labeler = labeler(**settings)
     if isinstance(labeler, Labeler):
         return labeler
     if callable(labeler):
@@ -232,22 +237,11 @@ def resolve_labeler(labeler: Any) -> Labeler:
     )
 
 
-def _from_mapping(values: Mapping[str, Any]) -> Labeler:
-    """Make a labeler of a mapping's `kind` (or `name`) and fields."""
-    settings = dict(values)
-    kind = settings.pop("kind", None) or settings.pop("name", None)
+def _find_kind(kind: object) -> Any:
     if isinstance(kind, str) and kind in LABELERS:
-        target = resolve_name(LABELERS[kind])
-    elif isinstance(kind, str) and ":" in kind:
-        target = find_callable(kind, "labeler")
-    else:
-        kinds = ", ".join(map(repr, LABELERS))
-        meant = "".join(f" Did you mean {near!r}?" for near in difflib.get_close_matches(str(kind), LABELERS, 1))
-        raise ValueError(f'`labeler` must be one of {kinds}, or "package.module:attribute". Received {kind!r}.{meant}')
-    if not isinstance(target, type):
-        if settings:
-            raise TypeError(f"`labeler`: {kind!r} is a function, and takes no settings. Received {settings!r}.")
-        return resolve_labeler(target)
-    if is_dataclass(target):
-        check_names(f"a field of the labeler {kind!r}", settings, [one.name for one in fields(target)])
-    return resolve_labeler(target(**settings))
+        return resolve_name(LABELERS[kind])
+    if isinstance(kind, str) and ":" in kind:
+        return find_callable(kind, "labeler")
+    kinds = ", ".join(map(repr, LABELERS))
+    meant = "".join(f" Did you mean {near!r}?" for near in difflib.get_close_matches(str(kind), LABELERS, 1))
+    raise ValueError(f'`labeler` must be one of {kinds}, or "package.module:attribute". Received {kind!r}.{meant}')
