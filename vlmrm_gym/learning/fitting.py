@@ -91,16 +91,14 @@ def predict(head: PreferenceHead, features: NDArray[np.float32]) -> NDArray[np.f
 
 
 @torch.no_grad()
-def cross_entropy(head: PreferenceHead | None, comparisons: Comparisons) -> tuple[float, float]:
-    """Measure how well a head, the mean of its networks, predicts answers; None calls all pairs equal.
+def cross_entropy(head: PreferenceHead, comparisons: Comparisons) -> tuple[float, float]:
+    """Measure how well a head, the mean of its networks, predicts answers.
 
     Returns the cross-entropy in nats, weighted by confidence, of which one must be above 0; and the accuracy on
     answers other than 0.5, NaN if there is none.
     """
     answers, weights = torch.from_numpy(comparisons.preferences), torch.from_numpy(comparisons.confidences)
-    logits = torch.zeros(len(comparisons))
-    if head is not None:
-        logits = torch.from_numpy(predict(head, comparisons.features))
+    logits = torch.from_numpy(predict(head, comparisons.features))
     losses = F.binary_cross_entropy_with_logits(logits, answers, reduction="none")
     decided = answers != 0.5
     right = ((logits > 0) == (answers > 0.5))[decided].float()
@@ -184,7 +182,8 @@ def judge(new: PreferenceHead, old: PreferenceHead | None, comparisons: Comparis
     """Compare heads by cross-entropy on the newest held-out answers: no higher than the old one's, or chance's."""
     held_out = comparisons.held_out & (comparisons.confidences > 0)
     deciding = comparisons[np.flatnonzero(held_out)[-options.newest_held_out :]]
-    (loss, accuracy), (before, _) = cross_entropy(new, deciding), cross_entropy(old, deciding)
+    loss, accuracy = cross_entropy(new, deciding)
+    before = math.log(2) if old is None else cross_entropy(old, deciding)[0]
     figures = (
         f"on {len(deciding)} held-out answers its cross-entropy is {loss:.3f}, and that of "
         f"{'chance' if old is None else 'the old head'} {before:.3f}."

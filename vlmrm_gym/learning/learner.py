@@ -264,24 +264,24 @@ class PreferenceLearner:
 
         Raises a ValueError, and changes nothing, if it is damaged, or of another prompt, segment length or model.
         """
-        comparisons, head = None, None
         try:
             with open(file, "rb") if isinstance(file, str | Path) else nullcontext(file) as opened:
                 check_archive(opened, opened.seek(0, io.SEEK_END))
                 archive = zipfile.ZipFile(opened)
-                names, known = archive.namelist(), parse_json(archive.read("learner.json"))
-                log = io.BytesIO(archive.read("log.npz"))
-                if "head.safetensors" in names:
-                    head = PreferenceHead.from_bytes(archive.read("head.safetensors"))
-                if "comparisons.npz" in names:
-                    comparisons = Comparisons(**unpack_arrays(io.BytesIO(archive.read("comparisons.npz"))))
-            generator = np.random.default_rng()
-            generator.bit_generator.state = known["generator"]
+                parts = {name: archive.read(name) for name in archive.namelist()}
+            known = parse_json(parts["learner.json"])
             for name, value in self._identity.items():
                 if known[name] != value:
                     raise ValueError(f"its {name} is {known[name]!r}, and here it is {value!r}")
-            counts = int(known["num_rounds"]), int(known["num_questions"]), int(known["version"])
-            self.log.load(log)
+            num_rounds, num_questions, version = (known[name] for name in ("num_rounds", "num_questions", "version"))
+            generator = np.random.default_rng()
+            generator.bit_generator.state = known["generator"]
+            comparisons = head = None
+            if "head.safetensors" in parts:
+                head = PreferenceHead.from_bytes(parts["head.safetensors"])
+            if "comparisons.npz" in parts:
+                comparisons = Comparisons(**unpack_arrays(io.BytesIO(parts["comparisons.npz"])))
+            self.log.load(io.BytesIO(parts["log.npz"]))
         except FileNotFoundError:
             raise
         except Exception as error:  # zipfile raises many of damaged files
@@ -289,6 +289,6 @@ class PreferenceLearner:
             raise ValueError(
                 f"{name} must be what PreferenceLearner.save wrote here: {str(error).rstrip('.')}."
             ) from error
-        self.num_rounds, self.num_questions, version = counts
+        self.num_rounds, self.num_questions = num_rounds, num_questions
         self.newest.restore(head, version)
         self.comparisons, self._rng = comparisons, generator
