@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -78,7 +78,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
     """Height and width at which states are drawn, in pixels; None: as the pair's frames."""
     price: tuple[float, float] | None = field(default=None, metadata=UNAFFECTED)
     """Cost of a million tokens in and out, in dollars, for lines about progress."""
-    kind: ClassVar[str] = "endpoint"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property, partial
 from pkgutil import resolve_name
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from gymnasium.error import DependencyNotInstalled
@@ -56,8 +56,6 @@ class Labeler(Protocol):
 class LabelerSpec:
     """Base class of labelers that files can hold: frozen dataclasses. What they open is neither copied nor pickled."""
 
-    kind: ClassVar[str]
-
     def __post_init__(self) -> None:
         checked(self)
 
@@ -99,7 +97,6 @@ class GroundTruthLabeler(LabelerSpec):
     """Discount of a myopic teacher, above 0: each state of a segment weighs `gamma` times the next; 1: all weigh
     the same."""
     seed: int = field(default=0, metadata={"check": partial(check_integer, minimum=0)})
-    kind: ClassVar[str] = "ground_truth"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,7 +139,6 @@ class HumanLabeler(LabelerSpec):
     """States a second in clips."""
     size: tuple[int, int] | None = field(default=None, metadata=UNAFFECTED | {"check": check_size})
     """Height and width at which states are drawn, in pixels; None: as the pair's frames."""
-    kind: ClassVar[str] = "human"
 
     def __post_init__(self) -> None:
         super().__post_init__()
