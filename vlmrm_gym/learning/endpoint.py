@@ -9,7 +9,6 @@ import numpy as np
 
 from vlmrm_gym._util.errors import say
 from vlmrm_gym._util.validation import UNAFFECTED, check_size, is_number
-from vlmrm_gym.data.trajectory import Trajectory
 from vlmrm_gym.learning.labelers import LabelerSpec
 from vlmrm_gym.learning.pairs import Answer, Pair
 from vlmrm_gym.learning.pictures import montage, spread
@@ -103,16 +102,15 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         if (questioner := vars(self).pop("_questioner", None)) is not None:
             questioner.close()
 
-    def _draw(self, pair: Pair, side: Trajectory) -> np.ndarray:
-        wanted = spread(len(side), self.num_frames)
-        return montage(pair.draw(side.states[wanted], size=self.size, views=self.views))
-
     @cached_property
     def _questioner(self) -> Questioner:
         return Questioner(self, logprobs=self.stages == 1)
 
     def _prepare(self, pair: Pair) -> Callable[[Question], Answer]:
-        images = self._draw(pair, pair.first), self._draw(pair, pair.second)  # here: renderers are for one thread
+        images = list[np.ndarray]()
+        for side in (pair.first, pair.second):  # here: renderers are for one thread
+            chosen = side.states[spread(len(side), self.num_frames)]
+            images.append(montage(pair.draw(chosen, size=self.size, views=self.views)))
         return lambda question: self._ask(pair.prompt, images, question)
 
     def _ask(self, prompt: str, images: Sequence[np.ndarray], question: Question) -> Answer:
@@ -130,7 +128,7 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         questioner = self._questioner
         if self.stages == 2:
             described = questioner.send(show_pair(prompt, files, DESCRIBE), question)
-            if described.text is None or not (description := strip_reasoning(described.text)):
+            if not (description := strip_reasoning(described.text or "")):
                 return None
             text = JUDGE.format(description=description, prompt=prompt) + QUESTION
             answer, _ = questioner.ask([{"role": "user", "content": text}], question, OPTIONS)
