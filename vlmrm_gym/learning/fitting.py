@@ -73,21 +73,20 @@ class Comparisons:
         return Comparisons(**{name: np.concatenate([vars(one)[name] for one in (self, newer)]) for name in vars(self)})
 
 
-def preference_logits(rewards: torch.Tensor) -> torch.Tensor:
-    """Log-odds that the second segment is closer, of rewards (..., 2, T), which add up (Christiano et al. 2017)."""
+def member_logits(head: PreferenceHead, features: torch.Tensor) -> torch.Tensor:
+    """Compute each network's log-odds, (E, N), that the second segments are closer: rewards of states add up.
+
+    See Christiano et al. (2017). Features are float32 (N, 2, T, V, D), or (E, N, 2, T, V, D): others for each network.
+    """
+    rewards = head.members(features.flatten(-5, -3)).unflatten(1, features.shape[-5:-2])
     first, second = rewards.sum(-1).unbind(-1)
     return second - first
-
-
-def _member_rewards(head: PreferenceHead, features: torch.Tensor) -> torch.Tensor:
-    """Compute each network's rewards of states, float32 (N, 2, T, V, D): (E, N, 2, T)."""
-    return head.members(features.flatten(0, 2)).unflatten(1, features.shape[:3])
 
 
 @torch.no_grad()
 def predict(head: PreferenceHead, features: NDArray[np.float32]) -> NDArray[np.float32]:
     """Compute a head's log-odds, float32 (N,), that the second segments are closer, of features (N, 2, T, V, D)."""
-    return preference_logits(_member_rewards(head, torch.from_numpy(features)).mean(0)).numpy()
+    return member_logits(head, torch.from_numpy(features)).mean(0).numpy()
 
 
 @torch.no_grad()
@@ -108,8 +107,7 @@ def cross_entropy(head: PreferenceHead, comparisons: Comparisons) -> tuple[float
 @torch.no_grad()
 def disagreement(head: PreferenceHead, features: NDArray[np.float32]) -> NDArray[np.float32]:
     """Compute the networks' standard deviation of the probability that the second is closer (B-Pref): float32 (N,)."""
-    probabilities = preference_logits(_member_rewards(head, torch.from_numpy(features))).sigmoid()
-    return probabilities.std(0, correction=0).numpy()
+    return member_logits(head, torch.from_numpy(features)).sigmoid().std(0, correction=0).numpy()
 
 
 def make_head(spec: Preference, shape: Sequence[int], fingerprint: str, seed: int) -> PreferenceHead:
@@ -138,9 +136,8 @@ def fit(
         orders = torch.stack([torch.randperm(len(fitted), generator=generator) for _ in range(head.ensemble)])
         loss_sum = 0.0
         for rows in orders.split(options.batch_size, dim=1):  # (E, B): other comparisons for each network
-            states_of_rows = features[rows].flatten(1, 3)  # (E, B * 2 * T, V, D)
-            rewards = head.members(states_of_rows).unflatten(1, (rows.shape[1], *features.shape[1:3]))
-            losses = F.binary_cross_entropy_with_logits(preference_logits(rewards), answers[rows], reduction="none")
+            logits = member_logits(head, features[rows])
+            losses = F.binary_cross_entropy_with_logits(logits, answers[rows], reduction="none")
             penalty = sum(weight.square().sum() for weight in head.weights) * (options.l2 / 2 / len(fitted))
             loss = (weights[rows] * losses).mean(1).sum()
             optimizer.zero_grad()
