@@ -1,6 +1,6 @@
 """EndpointLabeler asks a vision-language model behind an OpenAI-compatible server about pairs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -91,7 +91,7 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
         """Ask about all pairs, several at a time, until the budget is used up. Raises as `Questioner.answer`."""
         calls, num_answered = {"sends": 4} if self.stages == 2 else {"estimates": 2}, 0
-        for number, answer in self._questioner.answer(pairs, self._prepare, **calls):
+        for number, answer in self._questioner.answer(map(self._draw, pairs), self._ask, **calls):
             num_answered += 1
             yield number, answer
         if num_answered < len(pairs):
@@ -106,15 +106,16 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
     def _questioner(self) -> Questioner:
         return Questioner(self, logprobs=self.stages == 1)
 
-    def _prepare(self, pair: Pair) -> Callable[[Question], Answer]:
+    def _draw(self, pair: Pair) -> tuple[str, list[np.ndarray]]:
+        """The prompt and both images. Renderers are for one thread: that of the caller."""
         images = list[np.ndarray]()
-        for side in (pair.first, pair.second):  # here: renderers are for one thread
+        for side in (pair.first, pair.second):
             chosen = side.states[spread(len(side), self.num_frames)]
             images.append(montage(pair.draw(chosen, size=self.size, views=self.views)))
-        return lambda question: self._ask(pair.prompt, images, question)
+        return pair.prompt, images
 
-    def _ask(self, prompt: str, images: Sequence[np.ndarray], question: Question) -> Answer:
-        files = [encode(image) for image in images]
+    def _ask(self, drawn: tuple[str, list[np.ndarray]], question: Question) -> Answer:
+        prompt, files = drawn[0], [encode(image) for image in drawn[1]]
         one = self._ask_in_order(prompt, files, question)
         other = None if one is None else self._ask_in_order(prompt, files[::-1], question)
         if one is None or other is None:

@@ -4,8 +4,7 @@ import math
 import re
 import threading
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -114,50 +113,46 @@ class Questioner:
         self.close = self._client.close
 
     def answer(
-        self,
-        items: Sequence[Item],
-        prepare: Callable[[Item], Callable[[Question], Result]],
-        *,
-        sends: int = 0,
-        estimates: int = 0,
+        self, items: Iterable[Item], ask: Callable[[Item, Question], Result], *, sends: int = 0, estimates: int = 0
     ) -> Iterator[tuple[int, Result]]:
         """Answer questions until the budget is used up; yields (number of the item, answer) as answers arrive.
 
-        `prepare` makes of an item the function that asks, which another thread calls: it calls `send` and `estimate` at
-        most so many times, if none fails. The first question of all is asked alone: it shows whether the server
+        `ask` is called in other threads, and calls `send` and `estimate` at most so many times, if none fails; the next
+        item is made in this one, when it is due. The first question of all is asked alone: it shows whether the server
         answers, gives log probabilities, and how many tokens a question takes.
 
         A server that cannot be reached, or does not answer in time, is a ConnectionError; one that answers with an
         error a RuntimeError. Questions under way are waited for and yielded before.
         """
-        waiting, running = deque(enumerate(items)), set[Question]()
+        waiting, following, running = enumerate(items), None, set[Question]()
         finished = SimpleQueue[tuple[int, Question, Any, BaseException | None]]()
         failure: BaseException | None = None
 
-        def run(number: int, question: Question, ask: Callable[[Question], Result]) -> None:
+        def run(number: int, item: Item, question: Question) -> None:
             try:
-                finished.put((number, question, ask(question), None))
+                finished.put((number, question, ask(item, question), None))
             except BaseException as error:
                 finished.put((number, question, None, error))
 
         try:
             while True:
                 limit = self._settings.concurrency if self._probed else 1
-                while waiting and failure is None and len(running) < limit:
+                while failure is None and len(running) < limit:
+                    try:
+                        following = following or next(waiting, None)
+                    except Exception as error:
+                        failure = error
+                        break
+                    if following is None:
+                        break
                     votes = 1 if self._has_logprobs else self._settings.votes
                     calls = sends + estimates * votes + (self._has_logprobs is None)
                     if (question := self.budget.begin(calls, may_vote=not self._has_logprobs)) is None:
                         break
-                    number, item = waiting.popleft()
-                    try:
-                        ask = prepare(item)
-                    except Exception as error:
-                        question.end()
-                        failure = error
-                        break
                     running.add(question)
                     # Unlike an executor's, these threads end with the process, whatever they wait for.
-                    threading.Thread(target=run, args=(number, question, ask), name="vlmrm-ask", daemon=True).start()
+                    threading.Thread(target=run, args=(*following, question), name="vlmrm-ask", daemon=True).start()
+                    following = None
                 if not running:
                     break
                 number, question, result, error = finished.get()
