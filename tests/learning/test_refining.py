@@ -127,8 +127,29 @@ def test_on_policy_algorithms_learn_from_the_refined_reward_of_the_rollouts_to_c
     model = PPO("MlpPolicy", envs, n_steps=50, batch_size=50, n_epochs=1, **buffer)
     callback = RefineCallback(every=100, failed=lambda episode: True)
     model.learn(300, callback=callback)
-    assert envs.envs.head.head is callback.head
+    assert envs.envs.head.head.head is callback.head
     assert callback.head.num_failed == 12
+    envs.close()
+
+
+def test_views_are_combined_as_the_environments_say(raising):
+    envs = make_vec_env(
+        "VLMRM/Humanoid-stand-v0",
+        n_envs=2,
+        reward=raising,
+        episode_length=5,
+        camera="front-side",
+        combine_views="mean",
+        return_features=True,
+    )
+    buffer = {"rollout_buffer_class": DeferredRolloutBuffer, "rollout_buffer_kwargs": {"rewards": RewardHandle(envs)}}
+    model = PPO("MlpPolicy", envs, n_steps=10, batch_size=20, n_epochs=1, **buffer)
+    callback = RefineCallback(every=10, failed=lambda episode: True)
+    model.learn(20, callback=callback)
+    features = torch.rand(6, 2, 128, generator=GENERATOR).numpy()
+    views = [apply_head(callback.head, features[:, view : view + 1]) for view in range(2)]
+    np.testing.assert_allclose(envs.envs.head(features), np.mean(views, 0), atol=1e-6)
+    assert callback.head.num_failed == 4
     envs.close()
 
 

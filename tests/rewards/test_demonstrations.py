@@ -121,7 +121,7 @@ def test_a_reward_from_videos_of_poles_orders_held_out_ones_and_says_so(folder):
 def test_what_cannot_work_is_warned_of():
     network = DistanceNetwork(5, model="tiny", seed=2).requires_grad_(False)
     noise = torch.randn(3, 20, 5, generator=torch.Generator().manual_seed(0))
-    videos = {str(i): (one, torch.linspace(0, 1, 20)) for i, one in enumerate(noise[:2])}
+    videos = [(one, torch.linspace(0, 1, 20)) for one in noise[:2]]
     there_and_back = torch.cat([noise[2], noise[2].flip(0)])
     figures, curves = measure(network, "held out", videos, [there_and_back, noise[2, :1]], [noise[2]])
     warned = " ".join(figures.warnings)

@@ -64,20 +64,13 @@ class StoredPair(NamedTuple):
 
 
 class AnswersFile(Database):
-    """Stores answers about one prompt in an SQLite file, which processes of one host may share.
+    """Stores answers about one prompt in an SQLite file, which processes of one host may share; see `Database`.
+
+    Without a `prompt` it is that of the first pair. Raises a ValueError if the file is of another prompt.
 
     >>> with AnswersFile() as file:
     ...     file.records()
     []
-
-    Args:
-        path: The file, made if there is none; None: in memory.
-        prompt: The goal, if it is known already; None: that of the first pair.
-        exists: Whether the file must exist already.
-
-    Raises:
-        OSError: The file cannot be made.
-        ValueError: It is damaged, no file of answers, or of another prompt.
     """
 
     def __init__(self, path: str | Path | None = None, *, prompt: str | None = None, exists: bool = False) -> None:
@@ -251,9 +244,5 @@ def plan_rounds(total: int, pairs: int, schedule: Schedule = "constant") -> list
         weights = np.array([rate(t) for t in np.linspace(0, 1, count).tolist()], dtype=np.float64)
     if not np.isfinite(weights).all() or (weights <= 0).any():
         raise ValueError(f"`schedule` must return finite numbers above 0. Received {weights.tolist()}.")
-    ends = np.rint(total * np.cumsum(weights) / weights.sum()).astype(np.int64)
-    plan = np.diff(ends, prepend=0)
-    while not plan.all():  # each round has a question
-        plan[plan.argmin()] += 1
-        plan[plan.argmax()] -= 1
-    return plan.tolist()
+    more = np.rint((total - count) * np.cumsum(weights) / weights.sum()).astype(np.int64)
+    return (1 + np.diff(more, prepend=0)).tolist()

@@ -144,20 +144,21 @@ def fit_network(
     optimizer = torch.optim.AdamW(network.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.steps)
     generator = torch.Generator().manual_seed(seed)
-    best, best_loss, since, done, loss = None, float("inf"), 0, 0, torch.zeros(())
+    best, best_loss, since, step, loss = None, float("inf"), 0, 0, torch.zeros(())
     for step in range(1, options.steps + 1):
-        loss = _loss(network, data, sampler.draw(), device, generator)
+        pairs = sampler.draw()
+        frames = data[pairs.frames].to(device)
+        if network.cnn is not None:
+            frames = augment(frames.float(), generator)
+        loss = _loss(network, _features(network, frames), pairs)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
-        done = step
-        if not held_out or (step % options.every and step < options.steps):
-            say(step, float("nan"))
-            continue
-        held_out_loss = evaluate(network, held_out, device)
+        looks = len(held_out) > 0 and (step % options.every == 0 or step == options.steps)
+        held_out_loss = evaluate(network, held_out, device) if looks else float("nan")
         say(step, held_out_loss)
-        since += 1
+        since += looks
         if held_out_loss < best_loss:
             best_loss, since = held_out_loss, 0
             best = {name: value.clone() for name, value in network.state_dict().items()}
@@ -166,43 +167,33 @@ def fit_network(
     if best is not None:
         network.load_state_dict(best)
     network.cpu().requires_grad_(False)
-    return {"steps": done, "loss": float(loss.detach()), "held_out_loss": best_loss if held_out else float("nan")}
+    return {"steps": step, "loss": float(loss.detach()), "held_out_loss": best_loss if held_out else float("nan")}
 
 
 @torch.no_grad()
 def evaluate(network: DistanceNetwork, samples: Sequence[Footage], device: torch.device) -> float:
     """Measure the loss on pairs of videos, the same every time, in nats."""
-    sampler, losses = PairSampler(samples, 0), []
+    sampler = PairSampler(samples, 0)
     features = torch.cat([encode(network, one.data, device) for one in samples])
-    for _ in range(_HELD_OUT_STEPS):
-        losses.append(_loss_of(network, features, sampler.draw(), device))
-    return float(torch.stack(losses).mean())
+    draws = [sampler.draw() for _ in range(_HELD_OUT_STEPS)]
+    return float(torch.stack([_loss(network, features[pairs.frames], pairs) for pairs in draws]).mean())
 
 
 @torch.no_grad()
 def encode(network: DistanceNetwork, data: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Compute the features of a recording's frames, float32 (T, D)."""
-    if network.cnn is None:
-        return data.to(device)
-    parts = [network.cnn.encode_pixels(part.to(device)) for part in data.split(256)]
-    return F.normalize(torch.cat(parts), dim=-1)
+    return torch.cat([_features(network, part.to(device)) for part in data.split(256)])
 
 
-def _loss(
-    network: DistanceNetwork, data: torch.Tensor, pairs: Pairs, device: torch.device, generator: torch.Generator
-) -> torch.Tensor:
-    if network.cnn is None:
-        return _loss_of(network, data, pairs, device)
-    pixels = augment(data[pairs.frames].to(device).float(), generator)
-    features = F.normalize(network.cnn.encode_pixels(pixels), dim=-1)
-    return _loss_of(network, features, pairs._replace(frames=torch.arange(len(features))), device)
+def _features(network: DistanceNetwork, data: torch.Tensor) -> torch.Tensor:
+    """Features, float32 (F, D), of frames, (F, 3, 64, 64), by the network's tower; without one they are the data."""
+    return data if network.cnn is None else F.normalize(network.cnn.encode_pixels(data), dim=-1)
 
 
-def _loss_of(network: DistanceNetwork, features: torch.Tensor, pairs: Pairs, device: torch.device) -> torch.Tensor:
-    frames = features[pairs.frames].to(device)
-    return F.cross_entropy(
-        network.logits(frames[pairs.first], frames[pairs.second]), two_hot(pairs.distances).to(device)
-    )
+def _loss(network: DistanceNetwork, features: torch.Tensor, pairs: Pairs) -> torch.Tensor:
+    """The loss of pairs by the features of their frames, float32 (F, D)."""
+    logits = network.logits(features[pairs.first], features[pairs.second])
+    return F.cross_entropy(logits, two_hot(pairs.distances).to(logits.device))
 
 
 def augment(pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

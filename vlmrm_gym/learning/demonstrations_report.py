@@ -1,6 +1,6 @@
 """Says, before any training, whether a reward that was learned from videos can work."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,6 @@ from vlmrm_gym.rewards.distance import DistanceNetwork
 
 MIN_ORDER, MAX_BACKWARDS, MAX_CUT, MAX_RANDOM = 0.8, -0.5, 0.75, 0.5
 """What the warnings compare with; the guide explains them."""
-_COLORS = {
-    **{"held out": "tab:blue", "fitted": "tab:blue", "backwards": "tab:red", "cut": "tab:green"},
-    **{"random": "0.6", "negatives": "tab:orange"},
-}
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,6 @@ class Curve:
 
     kind: str
     """"held out", "fitted", "backwards", "cut", "random" or "negatives"."""
-    name: str
     places: NDArray[np.float32]
     """float32 (T,), from 0 to 1."""
     progress: NDArray[np.float32]
@@ -92,34 +87,34 @@ def _progress(network: DistanceNetwork, features: torch.Tensor) -> NDArray[np.fl
 def measure(
     network: DistanceNetwork,
     of: str,
-    videos: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
+    videos: Sequence[tuple[torch.Tensor, torch.Tensor]],
     random: Sequence[torch.Tensor] = (),
     negatives: Sequence[torch.Tensor] = (),
 ) -> tuple[VideoMeasures, list[Curve]]:
     """Measure a network that has been fitted: the figures, and the curves that they are made of.
 
     `of` says which videos these are, "held out" or "fitted". `videos` are features of a video's frames, float32 (T, D),
-    and their places in time, (T,), by name; `random` and `negatives` features of such episodes, float32 (T, D) each.
+    and their places in time, (T,); `random` and `negatives` features of such episodes, float32 (T, D) each.
     """
-    curves = []
-    for name, (features, places) in videos.items():
+    curves = list[Curve]()
+    for features, places in videos:
         times, half = places.numpy(), int((places <= 0.5).sum())
-        curves.append(Curve(of, name, times, _progress(network, features)))
-        curves.append(Curve("backwards", name, 1 - times[::-1], _progress(network, features.flip(0))))
-        curves.append(Curve("cut", name, times[:half], _progress(network, features[:half])))
-    others = {"random": [_progress(network, features) for features in random]}
-    others["negatives"] = [network.places(features).numpy() for features in negatives]
-    for kind, all_progress in others.items():
-        for number, progress in enumerate(all_progress):
-            curves.append(Curve(kind, f"{number}", np.linspace(0, 1, len(progress), dtype=np.float32), progress))
+        curves.append(Curve(of, times, _progress(network, features)))
+        curves.append(Curve("backwards", 1 - times[::-1], _progress(network, features.flip(0))))
+        curves.append(Curve("cut", times[:half], _progress(network, features[:half])))
+    others = [("random", _progress(network, features)) for features in random]
+    others += [("negatives", network.places(features).numpy()) for features in negatives]
+    curves += [Curve(kind, np.linspace(0, 1, len(progress), dtype=np.float32), progress) for kind, progress in others]
 
-    def ends(kind: str) -> float:
+    def end(kind: str) -> float:
         return float(np.mean([one.progress[-1] for one in curves if one.kind == kind]))
 
-    orders = [rank_correlation(one.places, one.progress) for one in curves if one.kind == of]
-    highest = {kind: max((float(one.max()) for one in every), default=None) for kind, every in others.items()}
-    figures = VideoMeasures(of, float(np.mean(orders)), ends(of), ends("backwards"), ends("cut"), **highest)
-    return figures, curves
+    def highest(kind: str) -> float | None:
+        return max((float(one.progress.max()) for one in curves if one.kind == kind), default=None)
+
+    order = float(np.mean([rank_correlation(one.places, one.progress) for one in curves if one.kind == of]))
+    ends = end(of), end("backwards"), end("cut")
+    return VideoMeasures(of, order, *ends, random=highest("random"), negatives=highest("negatives")), curves
 
 
 def draw_curves(curves: Sequence[Curve], path: Path) -> None:
@@ -128,11 +123,10 @@ def draw_curves(curves: Sequence[Curve], path: Path) -> None:
 
     figure = Figure(figsize=(9, 4.8), layout="constrained")
     axis = figure.subplots()
-    shown = set[str]()
-    for one in curves:
-        label = None if one.kind in shown else one.kind
-        shown.add(one.kind)
-        axis.plot(one.places, one.progress, color=_COLORS[one.kind], linewidth=1, alpha=0.8, label=label)
+    for color, kind in enumerate(dict.fromkeys(one.kind for one in curves)):
+        for number, one in enumerate(one for one in curves if one.kind == kind):
+            label = None if number else kind
+            axis.plot(one.places, one.progress, color=f"C{color}", linewidth=1, alpha=0.8, label=label)
     axis.plot([0, 1], [0, 1], color="black", linestyle=":", linewidth=1, label="as it should be")
     axis.set(xlabel="time in the recording", ylabel="progress since its beginning", ylim=(-1.1, 1.1))
     axis.grid(alpha=0.3)

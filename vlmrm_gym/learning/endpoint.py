@@ -1,18 +1,18 @@
 """EndpointLabeler asks a vision-language model behind an OpenAI-compatible server about pairs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from vlmrm_gym._util.errors import say
-from vlmrm_gym._util.validation import UNAFFECTED, check_positive_integer, check_size, is_number
-from vlmrm_gym.data.trajectory import Trajectory
+from vlmrm_gym._util.validation import UNAFFECTED, check_size, is_number
 from vlmrm_gym.learning.labelers import LabelerSpec
 from vlmrm_gym.learning.pairs import Answer, Pair
 from vlmrm_gym.learning.pictures import montage, spread
+from vlmrm_gym.rewards.clip import check_count
 from vlmrm_gym.rewards.endpoint.messages import Message, Options, ask_about, encode, strip_reasoning
 from vlmrm_gym.rewards.endpoint.questioner import Question, Questioner
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
@@ -69,22 +69,19 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
     """2: the model describes the images, and is then asked about its description (RL-VLM-F). 1: it is asked about the
     images; the preference is the expectation over the answer's tokens, or over `votes` replies if the server gives no
     log probabilities."""
-    num_frames: int = 1
+    num_frames: int = field(default=1, metadata={"check": check_count})
     """States of a segment in its image, from left to right: the last, and others evenly before it."""
     views: Any = None
     """MuJoCo environments only: own cameras, as `camera` of `VLMReward`; None: those of the pair."""
-    size: tuple[int, int] | None = None
+    size: tuple[int, int] | None = field(default=None, metadata={"check": check_size})
     """Height and width at which states are drawn, in pixels; None: as the pair's frames."""
     price: tuple[float, float] | None = field(default=None, metadata=UNAFFECTED)
     """Cost of a million tokens in and out, in dollars, for lines about progress."""
-    kind: ClassVar[str] = "endpoint"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.stages not in (1, 2):
             raise ValueError(f"`stages` must be 1 or 2. Received {self.stages!r}.")
-        check_positive_integer("num_frames", self.num_frames)
-        object.__setattr__(self, "size", check_size("size", self.size))
         if self.price is not None:
             price = tuple(self.price) if isinstance(self.price, Sequence) else ()
             if len(price) != 2 or not all(map(is_number, price)):
@@ -92,19 +89,9 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
             object.__setattr__(self, "price", price)
 
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
-        """Ask about all pairs, several at a time, until the budget is used up.
-
-        Raises:
-            ValueError: No key.
-            ConnectionError: The server cannot be reached, or does not answer in time.
-            RuntimeError: The server answers with an error. Pairs under way are waited for and yielded before.
-        """
-        questioner, num_answered = self._questioner, 0
-
-        def calls() -> int:
-            return 4 if self.stages == 2 else questioner.calls(estimates=2)
-
-        for number, answer in questioner.answer(pairs, calls, self._prepare):
+        """Ask about all pairs, several at a time, until the budget is used up. Raises as `Questioner.answer`."""
+        calls, num_answered = {"sends": 4} if self.stages == 2 else {"estimates": 2}, 0
+        for number, answer in self._questioner.answer(map(self._draw, pairs), self._ask, **calls):
             num_answered += 1
             yield number, answer
         if num_answered < len(pairs):
@@ -115,25 +102,25 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         if (questioner := vars(self).pop("_questioner", None)) is not None:
             questioner.close()
 
-    def _draw(self, pair: Pair, side: Trajectory) -> np.ndarray:
-        wanted = spread(len(side), self.num_frames)
-        return montage(pair.draw(side.states[wanted], size=self.size, views=self.views))
-
     @cached_property
     def _questioner(self) -> Questioner:
         return Questioner(self, logprobs=self.stages == 1)
 
-    def _prepare(self, pair: Pair) -> Callable[[Question], Answer]:
-        images = self._draw(pair, pair.first), self._draw(pair, pair.second)  # here: renderers are for one thread
-        return lambda question: self._ask(pair.prompt, images, question)
+    def _draw(self, pair: Pair) -> tuple[str, list[np.ndarray]]:
+        """The prompt and both images. Renderers are for one thread: that of the caller."""
+        images = list[np.ndarray]()
+        for side in (pair.first, pair.second):
+            chosen = side.states[spread(len(side), self.num_frames)]
+            images.append(montage(pair.draw(chosen, size=self.size, views=self.views)))
+        return pair.prompt, images
 
-    def _ask(self, prompt: str, images: Sequence[np.ndarray], question: Question) -> Answer:
-        orders, files = list[float](), [encode(image) for image in images]
-        for order in (files, files[::-1]):
-            prefers_second = self._ask_in_order(prompt, order, question)
-            if prefers_second is None:
-                return Answer(preference=None, details={**question.details, "dropped": "not an answer"})
-            orders.append(prefers_second if order is files else 1 - prefers_second)
+    def _ask(self, drawn: tuple[str, list[np.ndarray]], question: Question) -> Answer:
+        prompt, files = drawn[0], [encode(image) for image in drawn[1]]
+        one = self._ask_in_order(prompt, files, question)
+        other = None if one is None else self._ask_in_order(prompt, files[::-1], question)
+        if one is None or other is None:
+            return Answer(preference=None, details={**question.details, "dropped": "not an answer"})
+        orders = [one, 1 - other]
         details = {**question.details, "orders": orders}
         return Answer(preference=sum(orders) / 2, confidence=1 - abs(orders[0] - orders[1]), details=details)
 
@@ -142,7 +129,7 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         questioner = self._questioner
         if self.stages == 2:
             described = questioner.send(show_pair(prompt, files, DESCRIBE), question)
-            if described.text is None or not (description := strip_reasoning(described.text)):
+            if not (description := strip_reasoning(described.text or "")):
                 return None
             text = JUDGE.format(description=description, prompt=prompt) + QUESTION
             answer, _ = questioner.ask([{"role": "user", "content": text}], question, OPTIONS)

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,45 +67,37 @@ class Comparisons:
         return len(self.preferences)
 
     def __getitem__(self, index: Any) -> "Comparisons":
-        return Comparisons(**{name: column[index] for name, column in self.arrays().items()})
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The columns by name."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return Comparisons(**{name: column[index] for name, column in vars(self).items()})
 
     def __add__(self, newer: "Comparisons") -> "Comparisons":
-        columns = newer.arrays()
-        return Comparisons(**{name: np.concatenate([older, columns[name]]) for name, older in self.arrays().items()})
+        return Comparisons(**{name: np.concatenate([vars(one)[name] for one in (self, newer)]) for name in vars(self)})
 
 
-def preference_logits(rewards: torch.Tensor) -> torch.Tensor:
-    """Log-odds that the second segment is closer, of rewards (..., 2, T), which add up (Christiano et al. 2017)."""
+def member_logits(head: PreferenceHead, features: torch.Tensor) -> torch.Tensor:
+    """Compute each network's log-odds, (E, N), that the second segments are closer: rewards of states add up.
+
+    See Christiano et al. (2017). Features are float32 (N, 2, T, V, D), or (E, N, 2, T, V, D): others for each network.
+    """
+    rewards = head.members(features.flatten(-5, -3)).unflatten(1, features.shape[-5:-2])
     first, second = rewards.sum(-1).unbind(-1)
     return second - first
-
-
-def _member_rewards(head: PreferenceHead, features: torch.Tensor) -> torch.Tensor:
-    """Compute each network's rewards of states, float32 (N, 2, T, V, D): (E, N, 2, T)."""
-    return head.members(features.flatten(0, 2)).unflatten(1, features.shape[:3])
 
 
 @torch.no_grad()
 def predict(head: PreferenceHead, features: NDArray[np.float32]) -> NDArray[np.float32]:
     """Compute a head's log-odds, float32 (N,), that the second segments are closer, of features (N, 2, T, V, D)."""
-    return preference_logits(_member_rewards(head, torch.from_numpy(features)).mean(0)).numpy()
+    return member_logits(head, torch.from_numpy(features)).mean(0).numpy()
 
 
 @torch.no_grad()
-def cross_entropy(head: PreferenceHead | None, comparisons: Comparisons) -> tuple[float, float]:
-    """Measure how well a head, the mean of its networks, predicts answers; None calls all pairs equal.
+def cross_entropy(head: PreferenceHead, comparisons: Comparisons) -> tuple[float, float]:
+    """Measure how well a head, the mean of its networks, predicts answers.
 
     Returns the cross-entropy in nats, weighted by confidence, of which one must be above 0; and the accuracy on
     answers other than 0.5, NaN if there is none.
     """
     answers, weights = torch.from_numpy(comparisons.preferences), torch.from_numpy(comparisons.confidences)
-    logits = torch.zeros(len(comparisons))
-    if head is not None:
-        logits = torch.from_numpy(predict(head, comparisons.features))
+    logits = torch.from_numpy(predict(head, comparisons.features))
     losses = F.binary_cross_entropy_with_logits(logits, answers, reduction="none")
     decided = answers != 0.5
     right = ((logits > 0) == (answers > 0.5))[decided].float()
@@ -114,17 +107,14 @@ def cross_entropy(head: PreferenceHead | None, comparisons: Comparisons) -> tupl
 @torch.no_grad()
 def disagreement(head: PreferenceHead, features: NDArray[np.float32]) -> NDArray[np.float32]:
     """Compute the networks' standard deviation of the probability that the second is closer (B-Pref): float32 (N,)."""
-    probabilities = preference_logits(_member_rewards(head, torch.from_numpy(features))).sigmoid()
-    return probabilities.std(0, correction=0).numpy()
+    return member_logits(head, torch.from_numpy(features)).sigmoid().std(0, correction=0).numpy()
 
 
 def make_head(spec: Preference, shape: Sequence[int], fingerprint: str, seed: int) -> PreferenceHead:
     """Make a head that has not been fitted, of features (V, D)."""
-    options: Any = {"ensemble": spec.ensemble, "hidden_size": spec.hidden_size, "seed": seed}
-    options |= {"fingerprint": fingerprint, "prompt": spec.prompt}
-    if spec.init is None:
-        return PreferenceHead(shape, **options)
-    return PreferenceHead.starting_from(spec.init, shape, **options)
+    make = PreferenceHead if spec.init is None else partial(PreferenceHead.starting_from, spec.init)
+    sizes = {"ensemble": spec.ensemble, "hidden_size": spec.hidden_size}
+    return make(shape, **sizes, fingerprint=fingerprint, prompt=spec.prompt, seed=seed)
 
 
 def fit(
@@ -146,9 +136,8 @@ def fit(
         orders = torch.stack([torch.randperm(len(fitted), generator=generator) for _ in range(head.ensemble)])
         loss_sum = 0.0
         for rows in orders.split(options.batch_size, dim=1):  # (E, B): other comparisons for each network
-            states_of_rows = features[rows].flatten(1, 3)  # (E, B * 2 * T, V, D)
-            rewards = head.members(states_of_rows).unflatten(1, (rows.shape[1], *features.shape[1:3]))
-            losses = F.binary_cross_entropy_with_logits(preference_logits(rewards), answers[rows], reduction="none")
+            logits = member_logits(head, features[rows])
+            losses = F.binary_cross_entropy_with_logits(logits, answers[rows], reduction="none")
             penalty = sum(weight.square().sum() for weight in head.weights) * (options.l2 / 2 / len(fitted))
             loss = (weights[rows] * losses).mean(1).sum()
             optimizer.zero_grad()
@@ -190,7 +179,8 @@ def judge(new: PreferenceHead, old: PreferenceHead | None, comparisons: Comparis
     """Compare heads by cross-entropy on the newest held-out answers: no higher than the old one's, or chance's."""
     held_out = comparisons.held_out & (comparisons.confidences > 0)
     deciding = comparisons[np.flatnonzero(held_out)[-options.newest_held_out :]]
-    (loss, accuracy), (before, _) = cross_entropy(new, deciding), cross_entropy(old, deciding)
+    loss, accuracy = cross_entropy(new, deciding)
+    before = math.log(2) if old is None else cross_entropy(old, deciding)[0]
     figures = (
         f"on {len(deciding)} held-out answers its cross-entropy is {loss:.3f}, and that of "
         f"{'chance' if old is None else 'the old head'} {before:.3f}."

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property, partial
 from pkgutil import resolve_name
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from gymnasium.error import DependencyNotInstalled
@@ -22,6 +22,7 @@ from vlmrm_gym._util.validation import (
 )
 from vlmrm_gym.learning.pairs import Answer, Pair
 from vlmrm_gym.learning.pictures import encode_clip
+from vlmrm_gym.rewards.clip import checked, integer
 from vlmrm_gym.rewards.own import find_callable
 from vlmrm_gym.rewards.specification import check_names
 
@@ -55,7 +56,8 @@ class Labeler(Protocol):
 class LabelerSpec:
     """Base class of labelers that files can hold: frozen dataclasses. What they open is neither copied nor pickled."""
 
-    kind: ClassVar[str]
+    def __post_init__(self) -> None:
+        checked(self)
 
     @property
     def answer_key(self) -> str:
@@ -81,30 +83,25 @@ class GroundTruthLabeler(LabelerSpec):
     0.1
     """
 
-    mistake_rate: float = 0.0
+    mistake_rate: float = field(default=0.0, metadata={"check": check_fraction})
     """Fraction of the answers that are flipped; those that are equal stay."""
-    skip_rate: float = 0.0
+    skip_rate: float = field(default=0.0, metadata={"check": check_fraction})
     """Fraction of the pairs that are skipped, drawn at random. (B-Pref's teacher skips pairs whose returns are both low
     for the policy of the moment: its answers depend on when it is asked.)"""
-    equal: float = 0.0
+    equal: float = field(default=0.0, metadata={"check": check_not_negative})
     """Sums that differ by no more are equal: the preference is 0.5."""
-    temperature: float = 0.0
+    temperature: float = field(default=0.0, metadata={"check": check_not_negative})
     """0: the higher sum is always preferred. Above: the second is preferred with the probability
     sigmoid((second - first) / temperature), B-Pref's stochastic teacher with beta = 1 / temperature."""
-    gamma: float = 1.0
+    gamma: float = field(default=1.0, metadata={"check": check_fraction})
     """Discount of a myopic teacher, above 0: each state of a segment weighs `gamma` times the next; 1: all weigh
     the same."""
-    seed: int = 0
-    kind: ClassVar[str] = "ground_truth"
+    seed: int = field(default=0, metadata={"check": partial(check_integer, minimum=0)})
 
     def __post_init__(self) -> None:
-        for name in ("mistake_rate", "skip_rate", "gamma"):
-            check_fraction(name, getattr(self, name))
+        super().__post_init__()
         if self.gamma == 0:
             raise ValueError("`gamma` must be above 0; 1 weighs all states the same. Received 0.")
-        for name in ("equal", "temperature"):
-            check_not_negative(name, getattr(self, name))
-        check_integer("seed", self.seed, minimum=0)
 
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
         """Answer all pairs. No frame is drawn."""
@@ -134,21 +131,19 @@ class HumanLabeler(LabelerSpec):
     brings the tab's last pair back, as long as the round has others that wait.
     """
 
-    port: int = field(default=0, metadata=UNAFFECTED)
+    port: int = field(default=0, metadata=UNAFFECTED | {"check": integer(0, 65_535)})
     """The page's port; 0: a free one."""
     name: str = ""
     """The annotator's name: answers of different people are kept apart."""
     fps: float = field(default=15.0, metadata=UNAFFECTED)
     """States a second in clips."""
-    size: tuple[int, int] | None = field(default=None, metadata=UNAFFECTED)
+    size: tuple[int, int] | None = field(default=None, metadata=UNAFFECTED | {"check": check_size})
     """Height and width at which states are drawn, in pixels; None: as the pair's frames."""
-    kind: ClassVar[str] = "human"
 
     def __post_init__(self) -> None:
-        check_integer("port", self.port, minimum=0, maximum=65_535)
+        super().__post_init__()
         if not is_number(self.fps) or not 0 < self.fps <= 100:
             raise ValueError(f"`fps` must be above 0 and at most 100. Received {self.fps!r}.")
-        object.__setattr__(self, "size", check_size("size", self.size))
 
     @property
     def address(self) -> str:
@@ -177,11 +172,10 @@ class HumanLabeler(LabelerSpec):
 
 
 class CallableLabeler:
-    """Wraps a function as a labeler.
+    """Wraps a function from pairs to an iterable of as many answers as a labeler.
 
-    Args:
-        function: From pairs to an iterable of as many answers: numbers from 0 (the first is closer to the goal) to 1
-            (the second is), None for a pair that it skips, or each an `Answer`. If it raises, those before are kept.
+    Answers are numbers from 0 (the first is closer to the goal) to 1 (the second is), None for a pair that it skips, or
+    each an `Answer`. If it raises, those before are kept.
     """
 
     def __init__(self, function: Callable[[Sequence[Pair]], Any]) -> None:
@@ -200,11 +194,7 @@ class CallableLabeler:
         return f"{named.__module__}:{named.__qualname__}{arguments}"  # pyright: ignore[reportAttributeAccessIssue]
 
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
-        """Yield the function's answers.
-
-        Raises:
-            ValueError: It returns more or fewer answers than pairs, or a number that is not from 0 to 1.
-        """
+        """Yield the function's answers; a ValueError if they are more or fewer than pairs, or not from 0 to 1."""
         number = -1
         for number, given in enumerate(self.function(pairs)):
             if number < len(pairs):
@@ -219,20 +209,20 @@ class CallableLabeler:
 def resolve_labeler(labeler: Any) -> Labeler:
     """Make the labeler that a value describes.
 
-    Args:
-        labeler: A labeler, such as `GroundTruthLabeler()`; its mapping form; a name of `LABELERS`;
-            "package.module:attribute"; or a callable, see `CallableLabeler`.
-
-    Raises:
-        TypeError: It is none of these, or a field is unknown or missing.
-        ValueError: Unknown name, a path that leads nowhere, or a value out of its range.
+    That is a labeler, such as `GroundTruthLabeler()`; its mapping form; a name of `LABELERS`;
+    "package.module:attribute"; or a callable, see `CallableLabeler`. A TypeError or ValueError says what is wrong.
     """
-    if isinstance(labeler, str):
-        labeler = {"kind": labeler}
-    if isinstance(labeler, Mapping):
-        return _from_mapping(labeler)
+    settings: dict[str, Any] = {}
+    if isinstance(labeler, str | Mapping):
+        settings = {"kind": labeler} if isinstance(labeler, str) else dict(labeler)
+        kind = settings.pop("kind", None) or settings.pop("name", None)
+        labeler = _find_kind(kind)
+        if settings and not isinstance(labeler, type):
+            raise TypeError(f"`labeler`: {kind!r} is a function, and takes no settings. Received {settings!r}.")
+        if is_dataclass(labeler):
+            check_names(f"a field of the labeler {kind!r}", settings, [one.name for one in fields(labeler)])
     if isinstance(labeler, type):
-        labeler = labeler()
+        labeler = labeler(**settings)
     if isinstance(labeler, Labeler):
         return labeler
     if callable(labeler):
@@ -243,22 +233,11 @@ def resolve_labeler(labeler: Any) -> Labeler:
     )
 
 
-def _from_mapping(values: Mapping[str, Any]) -> Labeler:
-    """Make a labeler of a mapping's `kind` (or `name`) and fields."""
-    settings = dict(values)
-    kind = settings.pop("kind", None) or settings.pop("name", None)
+def _find_kind(kind: object) -> Any:
     if isinstance(kind, str) and kind in LABELERS:
-        target = resolve_name(LABELERS[kind])
-    elif isinstance(kind, str) and ":" in kind:
-        target = find_callable(kind, "labeler")
-    else:
-        kinds = ", ".join(map(repr, LABELERS))
-        meant = "".join(f" Did you mean {near!r}?" for near in difflib.get_close_matches(str(kind), LABELERS, 1))
-        raise ValueError(f'`labeler` must be one of {kinds}, or "package.module:attribute". Received {kind!r}.{meant}')
-    if not isinstance(target, type):
-        if settings:
-            raise TypeError(f"`labeler`: {kind!r} is a function, and takes no settings. Received {settings!r}.")
-        return resolve_labeler(target)
-    if is_dataclass(target):
-        check_names(f"a field of the labeler {kind!r}", settings, [one.name for one in fields(target)])
-    return resolve_labeler(target(**settings))
+        return resolve_name(LABELERS[kind])
+    if isinstance(kind, str) and ":" in kind:
+        return find_callable(kind, "labeler")
+    kinds = ", ".join(map(repr, LABELERS))
+    meant = "".join(f" Did you mean {near!r}?" for near in difflib.get_close_matches(str(kind), LABELERS, 1))
+    raise ValueError(f'`labeler` must be one of {kinds}, or "package.module:attribute". Received {kind!r}.{meant}')

@@ -109,12 +109,11 @@ class PreferenceLearner:
                 "`envs` must be vector environments with a reward that is yet to be learned: pass "
                 f"reward=vlmrm_gym.Preference(prompt=...) where they are made. Received {envs}."
             )
-        for name, value in (("segment_length", segment_length), ("candidates", candidates)):
-            check_positive_integer(name, value)
+        check_positive_integer("segment_length", segment_length)
+        check_positive_integer("candidates", candidates)
+        check_positive_integer("half_life", 1 if half_life is None else half_life)
         check_choice("sampling", sampling, get_args(Sampling))
         check_integer("seed", seed, minimum=0)
-        if half_life is not None:
-            check_positive_integer("half_life", half_life)
         self.labeler, self.specification = resolve_labeler(labeler), specification
         self.newest: CurrentHead = featured.head
         self.log: EpisodeLog = featured.episode_log
@@ -163,16 +162,15 @@ class PreferenceLearner:
         except BaseException:
             self._rng.bit_generator.state = before
             raise
-        self._add(features, answers)
+        comparisons = self.comparisons = self._add(features, answers)
         answered = self.answers.answered(self.labeler.answer_key)  # not all, if the budget is used up
         self.num_rounds += 1
         self.num_questions += sum(pair.key in answered for pair in pairs)
-        scalars = {"questions": float(self.num_questions)}
-        verdict, truth = self._learn(logged, scalars), grade_differences(pairs)
-        scalars |= {"answers": float(0 if self.comparisons is None else len(self.comparisons))}
+        scalars = {"questions": float(self.num_questions), "answers": float(len(comparisons))}
+        verdict, truth = self._learn(comparisons, logged, scalars), grade_differences(pairs)
+        scalars |= {"answer_accuracy": agreement(answer_differences(answers), truth)}
         scalars |= {"head_version": float(self.newest.version), "accepted": float(verdict.accepted)}
         scalars |= {"held_out_loss": verdict.held_out_loss, "held_out_accuracy": verdict.held_out_accuracy}
-        scalars |= {"answer_accuracy": agreement(answer_differences(answers), truth)}
         if self.head is not None:
             scalars["head_accuracy"] = agreement(fitting.predict(self.head, features), truth)
         scalars = {name: value for name, value in scalars.items() if not np.isnan(value)}
@@ -206,7 +204,8 @@ class PreferenceLearner:
         pairs = [self._make_pair(first=pool[i], second=pool[k]) for i, k in sides.tolist()]
         return pairs, features[sides], features.reshape(-1, *features.shape[2:])
 
-    def _add(self, features: NDArray[np.float32], answers: Sequence[Answer | None]) -> None:
+    def _add(self, features: NDArray[np.float32], answers: Sequence[Answer | None]) -> Comparisons:
+        """All comparisons with those of a round, of which some are held out."""
         held_out = self._rng.random(len(answers)) < self.fit_options.held_out
         answered = {i: answer for i, answer in enumerate(answers) if answer is not None}
         new = Comparisons(
@@ -215,20 +214,18 @@ class PreferenceLearner:
             confidences=np.array([answer.confidence for answer in answered.values()], dtype=np.float32),
             held_out=held_out[list(answered)],
         )
-        self.comparisons = new if self.comparisons is None else self.comparisons + new
+        return new if self.comparisons is None else self.comparisons + new
 
-    def _learn(self, logged: NDArray[np.float32], scalars: dict[str, float]) -> Verdict:
+    def _learn(self, comparisons: Comparisons, logged: NDArray[np.float32], scalars: dict[str, float]) -> Verdict:
         """Fit a head to all comparisons, and publish it if it is no worse than the one before."""
-        assert self.comparisons is not None
-        if (obstacle := fitting.find_obstacle(self.comparisons, self.fit_options)) is not None:
+        if (obstacle := fitting.find_obstacle(comparisons, self.fit_options)) is not None:
             rest = "There is no head yet." if self.head is None else "The old head stays."
             return Verdict(False, f"{obstacle} {rest}")
-        reward = self.specification
-        shape, seed = self.comparisons.features.shape[3:], self._seed + self.num_rounds
-        new = fitting.make_head(reward, shape, self.newest.fingerprint, seed)
-        scalars["loss"] = fitting.fit(new, self.comparisons, logged, self.fit_options, seed)
-        scalars["disagreement"] = float(fitting.disagreement(new, self.comparisons.features).mean())
-        verdict = judge(new, self.head, self.comparisons, self.fit_options)
+        seed = self._seed + self.num_rounds
+        new = fitting.make_head(self.specification, logged.shape[1:], self.newest.fingerprint, seed)
+        scalars["loss"] = fitting.fit(new, comparisons, logged, self.fit_options, seed)
+        scalars["disagreement"] = float(fitting.disagreement(new, comparisons.features).mean())
+        verdict = judge(new, self.head, comparisons, self.fit_options)
         if verdict.accepted:
             self.newest.replace(new)
         return verdict
@@ -252,7 +249,7 @@ class PreferenceLearner:
                 archive.writestr("head.safetensors", self.head.to_bytes())
             if self.comparisons is not None:
                 with archive.open("comparisons.npz", "w", force_zip64=True) as member:
-                    np.savez(member, **self.comparisons.arrays())  # pyright: ignore[reportArgumentType]
+                    np.savez(member, **vars(self.comparisons))  # pyright: ignore[reportArgumentType]
             with archive.open("log.npz", "w", force_zip64=True) as member:
                 self.log.save(member)
 
@@ -265,28 +262,26 @@ class PreferenceLearner:
     def load(self, file: str | Path | IO[bytes]) -> None:
         """Continue from a saved learner. Call this before the environments step: the head makes their rewards.
 
-        Raises:
-            FileNotFoundError: There is no such file.
-            ValueError: It is damaged, or of another prompt, segment length or model. Nothing has changed then.
+        Raises a ValueError, and changes nothing, if it is damaged, or of another prompt, segment length or model.
         """
-        comparisons, head = None, None
         try:
             with open(file, "rb") if isinstance(file, str | Path) else nullcontext(file) as opened:
                 check_archive(opened, opened.seek(0, io.SEEK_END))
                 archive = zipfile.ZipFile(opened)
-                names, known = archive.namelist(), parse_json(archive.read("learner.json"))
-                log = io.BytesIO(archive.read("log.npz"))
-                if "head.safetensors" in names:
-                    head = PreferenceHead.from_bytes(archive.read("head.safetensors"))
-                if "comparisons.npz" in names:
-                    comparisons = Comparisons(**unpack_arrays(io.BytesIO(archive.read("comparisons.npz"))))
-            generator = np.random.default_rng()
-            generator.bit_generator.state = known["generator"]
+                parts = {name: archive.read(name) for name in archive.namelist()}
+            known = parse_json(parts["learner.json"])
             for name, value in self._identity.items():
                 if known[name] != value:
                     raise ValueError(f"its {name} is {known[name]!r}, and here it is {value!r}")
-            counts = int(known["num_rounds"]), int(known["num_questions"]), int(known["version"])
-            self.log.load(log)
+            num_rounds, num_questions, version = (known[name] for name in ("num_rounds", "num_questions", "version"))
+            generator = np.random.default_rng()
+            generator.bit_generator.state = known["generator"]
+            comparisons = head = None
+            if "head.safetensors" in parts:
+                head = PreferenceHead.from_bytes(parts["head.safetensors"])
+            if "comparisons.npz" in parts:
+                comparisons = Comparisons(**unpack_arrays(io.BytesIO(parts["comparisons.npz"])))
+            self.log.load(io.BytesIO(parts["log.npz"]))
         except FileNotFoundError:
             raise
         except Exception as error:  # zipfile raises many of damaged files
@@ -294,6 +289,6 @@ class PreferenceLearner:
             raise ValueError(
                 f"{name} must be what PreferenceLearner.save wrote here: {str(error).rstrip('.')}."
             ) from error
-        self.num_rounds, self.num_questions, version = counts
+        self.num_rounds, self.num_questions = num_rounds, num_questions
         self.newest.restore(head, version)
         self.comparisons, self._rng = comparisons, generator

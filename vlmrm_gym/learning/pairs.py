@@ -11,6 +11,7 @@ from xxhash import xxh3_128
 
 from vlmrm_gym._util.validation import check_fraction
 from vlmrm_gym.data.trajectory import Trajectory
+from vlmrm_gym.rewards.clip import checked, optional
 from vlmrm_gym.states.states import States
 from vlmrm_gym.tasks import Task
 
@@ -82,26 +83,18 @@ def _update(digest: xxh3_128, array: NDArray[Any] | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A labeler's answer about a pair.
+    """A labeler's answer about a pair."""
 
-    Raises:
-        ValueError: A number is not from 0 to 1.
-    """
-
-    preference: float | None
+    preference: float | None = field(metadata={"check": optional(check_fraction)})
     """Probability that the second is closer to the goal: 0 the first is, 1 the second, 0.5 both are equal. None: it was
     skipped, and is never fitted."""
-    confidence: float = 1.0
+    confidence: float = field(default=1.0, metadata={"check": check_fraction})
     """Weight of the answer in the loss, from 0 to 1."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Values that JSON can hold, for the answers' file: model, tokens, latency, the replies in both orders."""
 
     def __post_init__(self) -> None:
-        if self.preference is not None:
-            check_fraction("preference", self.preference)
-            object.__setattr__(self, "preference", float(self.preference))
-        check_fraction("confidence", self.confidence)
-        object.__setattr__(self, "confidence", float(self.confidence))
+        checked(self)
 
 
 def grade_of_task(task: Task | None) -> Grade | None:

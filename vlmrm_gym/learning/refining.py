@@ -58,7 +58,10 @@ class RefinedPlaceHead:
         return self._logits(features).sigmoid()
 
     def __call__(self, features: torch.Tensor) -> torch.Tensor:
-        """Score states by features, float32 (B, V, D): float32 (B,), from 0 to 1, the lowest of all views."""
+        """Score states by features, float32 (B, V, D): float32 (B,), from 0 to 1, the lowest of all views.
+
+        `RefineCallback` has views combined as `combine_views` says.
+        """
         return (self.network.places(features).clamp_min(0) * self.likeness(features)).amin(1)
 
     def fit(self, steps: int = 100) -> None:

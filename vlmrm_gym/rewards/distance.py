@@ -88,7 +88,7 @@ class DistanceNetwork(SavedHead):
     ) -> None:
         super().__init__()
         self.size, self.hidden_size, self.model, self.resize_mode = size, hidden_size, model, resize_mode
-        self.fingerprint, self.frames, self.num_shown = fingerprint, frames, num_shown
+        self.fingerprint, self.frames = fingerprint, frames
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             self.cnn = FrameCNN() if model is None else None
@@ -106,6 +106,11 @@ class DistanceNetwork(SavedHead):
         self.videos = torch.nn.Buffer(torch.zeros(num_shown, size))
         """Features of frames of the videos, all or as many as `SHOWN`."""
 
+    @property
+    def num_shown(self) -> int:
+        """The number of frames that it keeps."""
+        return len(self.videos)
+
     def check(self) -> None:
         """See `SavedHead`."""
         super().check()
@@ -118,8 +123,7 @@ class DistanceNetwork(SavedHead):
         """Keep the features of videos, each float32 (T, D): where they begin, and of some of their frames."""
         self.start.copy_(torch.stack([one[0] for one in features]).mean(0))
         frames = torch.cat([*features])
-        self.num_shown = min(len(frames), SHOWN)
-        self.videos = torch.nn.Buffer(frames[torch.linspace(0, len(frames) - 1, self.num_shown).long()])
+        self.videos = torch.nn.Buffer(frames[torch.linspace(0, len(frames) - 1, min(len(frames), SHOWN)).long()])
 
     def name_tower(self) -> None:
         """Say in the fingerprint which weights the own tower has."""

@@ -141,6 +141,10 @@ class ViewsHead:
         combined = self._combine(torch.stack([rewards for rewards, _ in scored], dim=1).cpu().numpy())
         return torch.from_numpy(combined), [after for _, after in scored]
 
+    def around(self, head: Any) -> "ViewsHead":
+        """Make the head of states of another head, with views as they are combined here."""
+        return type(self)(head, self._combine, self.fingerprint)
+
     def of_features(self, features: Features) -> Rewards | None:
         """Return the rewards of features that are rewards of views, without torch; None if a head makes them."""
         if self.head is not only_feature or features.shape[2] != 1:

@@ -94,6 +94,7 @@ class RefineCallback(BaseCallback):
             )
         self._current = envs.head
         self.head = RefinedPlaceHead(DistanceNetwork.load(reward.head))
+        self._paying = envs.head.head.around(self.head)
         self._parts: list[list[Any]] = [[] for _ in range(self.training_env.num_envs)]
 
     def _on_step(self) -> bool:
@@ -111,7 +112,7 @@ class RefineCallback(BaseCallback):
             return
         self._next = (self.num_timesteps // self._every + 1) * self._every
         self.head.fit()
-        self._current.replace(self.head)
+        self._current.replace(self._paying)
         _relabel(self.model, self._current)
 
 

@@ -232,7 +232,7 @@ def _learn(
         )
     cpu, of = torch.device("cpu"), "held out" if held_out else "fitted"
     encoded, *rest = ([encode(network, one.data, cpu) for one in part] for part in (samples, shown, held_out_contrast))
-    features = {samples[i].name: (encoded[i], samples[i].places) for i in (kept or chosen)}
+    features = [(encoded[i], samples[i].places) for i in (kept or chosen)]
     network.remember(encoded)
     if tower is None:
         network.name_tower()

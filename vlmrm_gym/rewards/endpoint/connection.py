@@ -1,6 +1,5 @@
 """Sends HTTP requests to one server: a deadline for each whole reply, at most 8 MB of it, and no redirects."""
 
-import threading
 import time
 import urllib.request
 import weakref
@@ -26,12 +25,12 @@ MAX_BYTES = 8_000_000
 """Limit of a reply: 20 alternatives to each of 4,000 tokens take 6 MB."""
 _PART = 16_384
 """Bytes that are sent at a time, so that a server that reads slowly does not outlast the deadline."""
-_HEADERS = (
-    ("Content-Type", "application/json"),
-    ("Accept", "application/json"),
-    ("Accept-Encoding", "identity"),
-    ("User-Agent", "vlmrm-gym"),  # some gateways refuse requests without one
-)
+_HEADERS = {
+    "Content-Type": "application/json",
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+    "User-Agent": "vlmrm-gym",  # some gateways refuse requests without one
+}
 
 
 class Connection:
@@ -42,18 +41,18 @@ class Connection:
     """
 
     def __init__(self, url: str, timeout: float) -> None:
-        self._url, self._timeout, self._clock = url, timeout, _Clock()
+        self._url, self._timeout = url, timeout
         self._pool = httpcore2.ConnectionPool(
-            proxy=_find_proxy(url), max_connections=None, keepalive_expiry=5, network_backend=_Backend(self._clock)
+            proxy=_find_proxy(url), max_connections=None, keepalive_expiry=5, network_backend=_Backend()
         )
         self.close = weakref.finalize(self, self._pool.close)
 
     def post(self, headers: dict[str, str], body: bytes) -> Response:
         """Post a request. Raises a `RequestFailed` if the reply is late, too large or damaged."""
-        self._clock.end = time.monotonic() + self._timeout
-        sent = list({**dict(_HEADERS), **headers}.items())
+        deadlines = dict.fromkeys(("connect", "read", "write"), time.monotonic() + self._timeout)
+        sent, more = list({**_HEADERS, **headers}.items()), {"timeout": deadlines}  # as `_Backend` takes timeouts
         try:
-            with self._pool.stream("POST", self._url, headers=sent, content=body) as response:
+            with self._pool.stream("POST", self._url, headers=sent, content=body, extensions=more) as response:
                 received = {name.decode("latin-1").lower(): text.decode("latin-1") for name, text in response.headers}
                 encoding = received.get("content-encoding", "").lower()
                 if encoding not in ("", "identity"):
@@ -70,21 +69,15 @@ class Connection:
             raise RequestFailed(str(error) or type(error).__name__, again=True) from error
 
 
-class _Clock(threading.local):
-    """Holds each thread's deadline for its request."""
-
-    end = 0.0
-
-    def left(self) -> float:
-        """Seconds to the deadline; raises `httpcore2.ReadTimeout` after it."""
-        if (left := self.end - time.monotonic()) <= 0:
-            raise httpcore2.ReadTimeout
-        return left
+def _left(deadline: float | None) -> float:
+    """Seconds to a deadline; raises `httpcore2.ReadTimeout` after it."""
+    if (left := (deadline or 0.0) - time.monotonic()) <= 0:
+        raise httpcore2.ReadTimeout
+    return left
 
 
-class _Backend(httpcore2.NetworkBackend):
-    def __init__(self, clock: _Clock) -> None:
-        self._clock, self._sockets = clock, httpcore2.SyncBackend()
+class _Backend(httpcore2.SyncBackend):
+    """Makes connections whose timeouts are deadlines, by `time.monotonic`, and so those of whole requests."""
 
     def connect_tcp(
         self,
@@ -94,28 +87,25 @@ class _Backend(httpcore2.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.NetworkStream:
-        stream = self._sockets.connect_tcp(host, port, self._clock.left(), local_address, socket_options)
-        return _Stream(stream, self._clock)
+        return _Stream(super().connect_tcp(host, port, _left(timeout), local_address, socket_options))
 
 
 class _Stream(httpcore2.NetworkStream):
-    """A connection whose operations end at the deadline of the request that uses it."""
-
-    def __init__(self, stream: httpcore2.NetworkStream, clock: _Clock) -> None:
-        self._stream, self._clock = stream, clock
+    def __init__(self, stream: httpcore2.NetworkStream) -> None:
+        self._stream = stream
         self.close, self.get_extra_info = stream.close, stream.get_extra_info
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, self._clock.left())
+        return self._stream.read(max_bytes, _left(timeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for begin in range(0, len(buffer), _PART):
-            self._stream.write(buffer[begin : begin + _PART], self._clock.left())
+            self._stream.write(buffer[begin : begin + _PART], _left(timeout))
 
     def start_tls(
         self, ssl_context: "ssl.SSLContext", server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore2.NetworkStream:
-        return _Stream(self._stream.start_tls(ssl_context, server_hostname, self._clock.left()), self._clock)
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, _left(timeout)))
 
 
 def _find_proxy(url: str) -> httpcore2.Proxy | None:

@@ -16,11 +16,11 @@ Message = dict[str, Any]
 """A message of the chat completions API."""
 
 
-def encode(picture: NDArray[np.uint8], kind: str = "PNG") -> bytes:
-    """Encode a picture, uint8 (H, W, 3), as a file's bytes."""
+def encode(picture: NDArray[np.uint8]) -> bytes:
+    """Encode a picture, uint8 (H, W, 3), as the bytes of a PNG file."""
     from PIL import Image
 
-    Image.fromarray(picture).save(stream := io.BytesIO(), kind)
+    Image.fromarray(picture).save(stream := io.BytesIO(), "PNG")
     return stream.getvalue()
 
 

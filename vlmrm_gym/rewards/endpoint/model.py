@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +81,7 @@ class EndpointReward(RewardModel):
 
     def _ask(self, new: dict[str, NDArray[np.uint8]]) -> dict[str, float]:
         keys, rewards = list(new), dict[str, float]()
-        answers = self._questioner.answer(
-            keys, lambda: self._questioner.calls(1), lambda key: partial(self._estimate, new[key])
-        )
-        for number, (reward, details) in answers:
+        for number, (reward, details) in self._questioner.answer(new.values(), self._estimate, estimates=1):
             rewards[keys[number]] = reward
             self._scores.write(keys[number], self._answer_key, reward, details)
         if missing := len(new) - len(rewards):

@@ -4,9 +4,8 @@ import math
 import re
 import threading
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from vlmrm_gym._util.validation import truncate
@@ -32,15 +31,15 @@ class Budget:
         self._under_way = self._largest = 0
         """Number of questions, and the most tokens that one took."""
 
-    def begin(self, calls: int) -> bool:
-        """Reserve the calls of a question; False if they, or the tokens of the largest question, are too many."""
+    def begin(self, calls: int, *, may_vote: bool) -> "Question | None":
+        """Begin a question of so many calls; None if they, or the tokens of the largest question, are too many."""
         with self._lock:
             tokens = self.tokens + max(1, (self._under_way + 1) * self._largest)
-            fits = self.calls + calls <= self._max_calls and tokens <= self._max_tokens
-            if fits:
-                self.calls += calls
-                self._under_way += 1
-            return fits
+            if self.calls + calls > self._max_calls or tokens > self._max_tokens:
+                return None
+            self.calls += calls
+            self._under_way += 1
+            return Question(self, calls, may_vote=may_vote)
 
     def add(self) -> bool:
         """Reserve a further call; False if none is left."""
@@ -59,14 +58,25 @@ class Budget:
 
 
 class Question:
-    """Holds the requests reserved for one question, and the replies to it."""
+    """Holds the requests that a budget has reserved for one question, and the replies to it."""
 
-    def __init__(self, reserved: int, *, may_vote: bool) -> None:
-        self.reserved, self.may_vote = reserved, may_vote
+    def __init__(self, budget: Budget, reserved: int, *, may_vote: bool) -> None:
+        self._budget, self.reserved, self.may_vote = budget, reserved, may_vote
         """Requests still reserved, and whether those of votes are among them."""
         self.replies = list[Reply]()
         self.calls = 0
         """Number of requests, repeated ones included."""
+
+    def reserve(self) -> bool:
+        """Reserve a further request; False if none is left."""
+        fits = self._budget.add()
+        self.reserved += fits
+        return fits
+
+    def end(self) -> None:
+        """Give back what is reserved, and count the tokens."""
+        unused, self.reserved = self.reserved, 0
+        self._budget.end(unused, self.tokens)
 
     @property
     def tokens(self) -> int:
@@ -98,71 +108,65 @@ class Questioner:
         self._has_logprobs: bool | None = None if logprobs else False
         """None: no reply has shown it yet."""
         self._has_warned = self._probed = False
-        self._lock = threading.Lock()
         self.budget = budget or Budget(settings.max_calls, settings.max_total_tokens)
         self._client = Client(settings.address, settings.api_key_env, settings.timeout)
         self.close = self._client.close
 
-    def calls(self, estimates: int) -> int:
-        """The most requests that a question with this many estimates takes, if none fails."""
-        votes = 1 if self._has_logprobs else self._settings.votes
-        return estimates * votes + (self._has_logprobs is None)
-
     def answer(
-        self, items: Sequence[Item], calls: Callable[[], int], prepare: Callable[[Item], Callable[[Question], Result]]
+        self, items: Iterable[Item], ask: Callable[[Item, Question], Result], *, sends: int = 0, estimates: int = 0
     ) -> Iterator[tuple[int, Result]]:
         """Answer questions until the budget is used up; yields (number of the item, answer) as answers arrive.
 
-        `calls` returns the most requests that the next question takes, if none fails. `prepare` makes of an item the
-        function that asks, which another thread calls. The first question of all is asked alone: it shows whether the
-        server answers, gives log probabilities, and how many tokens a question takes.
+        `ask` is called in other threads, and calls `send` and `estimate` at most so many times, if none fails; the next
+        item is made in this one, when it is due. The first question of all is asked alone: it shows whether the server
+        answers, gives log probabilities, and how many tokens a question takes.
 
         A server that cannot be reached, or does not answer in time, is a ConnectionError; one that answers with an
         error a RuntimeError. Questions under way are waited for and yielded before.
         """
-        waiting, running = deque(enumerate(items)), dict[Future[Result], tuple[int, Question]]()
+        waiting, following, running = enumerate(items), None, set[Question]()
+        finished = SimpleQueue[tuple[int, Question, Any, BaseException | None]]()
         failure: BaseException | None = None
+
+        def run(number: int, item: Item, question: Question) -> None:
+            try:
+                finished.put((number, question, ask(item, question), None))
+            except BaseException as error:
+                finished.put((number, question, None, error))
+
         try:
             while True:
                 limit = self._settings.concurrency if self._probed else 1
-                while waiting and failure is None and len(running) < limit:
-                    if not self.budget.begin(reserved := calls()):
-                        break
-                    (number, item), question = waiting.popleft(), Question(reserved, may_vote=not self._has_logprobs)
+                while failure is None and len(running) < limit:
                     try:
-                        running[_start(self._probe, prepare(item), question)] = number, question
+                        following = following or next(waiting, None)
                     except Exception as error:
-                        self._end(question)
                         failure = error
+                        break
+                    if following is None:
+                        break
+                    votes = 1 if self._has_logprobs else self._settings.votes
+                    calls = sends + estimates * votes + (self._has_logprobs is None)
+                    if (question := self.budget.begin(calls, may_vote=not self._has_logprobs)) is None:
+                        break
+                    running.add(question)
+                    # Unlike an executor's, these threads end with the process, whatever they wait for.
+                    threading.Thread(target=run, args=(*following, question), name="vlmrm-ask", daemon=True).start()
+                    following = None
                 if not running:
                     break
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    number, question = running.pop(future)
-                    self._end(question)
-                    if error := future.exception():
-                        failure = failure or error
-                    else:
-                        yield number, future.result()
+                number, question, result, error = finished.get()
+                running.remove(question)
+                question.end()
+                self._probed = True
+                if error is None:
+                    yield number, result
+                failure = failure or error
         finally:  # the caller may stop before the end, or fail
-            for _, question in running.values():
-                self._end(question)
+            for question in running:
+                question.end()
         if failure is not None:
             raise failure
-
-    def _probe(self, answer: Callable[[Question], Result], question: Question) -> Result:
-        try:
-            return answer(question)
-        finally:
-            self._probed = True
-
-    def _end(self, question: Question) -> None:
-        unused, question.reserved = question.reserved, 0
-        self.budget.end(unused, question.tokens)
-
-    def _reserve(self, question: Question) -> bool:
-        fits = self.budget.add()
-        question.reserved += fits
-        return fits
 
     def send(self, messages: Sequence[Message], question: Question) -> Reply:
         """Send a request of a question. Errors are those of `answer`."""
@@ -175,7 +179,7 @@ class Questioner:
 
         while True:
             alternatives = self._alternatives
-            if not question.reserved and not self._reserve(question):
+            if not question.reserved and not question.reserve():
                 raise ServerError(f"{settings.used_up} by requests that the server refused.")
             question.reserved -= 1
             question.calls += 1
@@ -202,19 +206,18 @@ class Questioner:
         if not lower and "top_logprobs" in message:
             lower = [number for number in FEWER if number < refused]
         fewer = max(lower, default=0)
-        if fewer and not self._reserve(question):  # for the next refusal: votes stay reserved
+        if fewer and not question.reserve():  # for the next refusal: votes stay reserved
             fewer = 0
-        with self._lock:
-            if self._alternatives == refused:
-                self._alternatives = fewer
-                self._has_logprobs = None if fewer else False
+        if self._alternatives == refused:  # else another thread has changed it
+            self._alternatives = fewer
+            self._has_logprobs = None if fewer else False
 
     def ask(
         self, messages: Sequence[Message], question: Question, options: Options
     ) -> tuple[ParsedAnswer | None, Reply]:
         """Send a request and parse the answer. A reply without one is asked for again, once, if the budget allows."""
         reply = self.send(messages, question)
-        if (answer := options.parse(reply)) is None and self._reserve(question):
+        if (answer := options.parse(reply)) is None and question.reserve():
             answer = options.parse(reply := self.send(messages, question))
         return answer, reply
 
@@ -226,37 +229,19 @@ class Questioner:
         """
         votes = list[float]()
         for number in range(self._settings.votes):
-            if number and not question.may_vote and not self._reserve(question):
+            if number and not question.may_vote and not question.reserve():
                 break
             answer, reply = self.ask(messages, question, options)
             if answer is None:
                 return None
             if (expectation := options.expect(answer, reply.tokens or ())) is not None:
                 return expectation
-            self._warn_of_votes()
+            if not self._has_warned:
+                self._has_warned = True
+                warnings.warn(
+                    f"{self._settings.model} at {self._client.address} gives no log probabilities of its answers: each "
+                    f"is the mean of votes={self._settings.votes} replies, and takes as many requests.",
+                    stacklevel=2,
+                )
             votes.append(answer.value)
         return sum(votes) / len(votes)
-
-    def _warn_of_votes(self) -> None:
-        with self._lock:
-            warned, self._has_warned = self._has_warned, True
-        if not warned:
-            warnings.warn(
-                f"{self._settings.model} at {self._client.address} gives no log probabilities of its answers: each is "
-                f"the mean of votes={self._settings.votes} replies, and takes as many requests.",
-                stacklevel=2,
-            )
-
-
-def _start(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
-    """Call a function in a thread, which unlike an executor's ends with the process, whatever it waits for."""
-    future = Future[Result]()
-
-    def run() -> None:
-        try:
-            future.set_result(function(*arguments))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="vlmrm-ask", daemon=True).start()
-    return future

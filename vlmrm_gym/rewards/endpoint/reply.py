@@ -176,27 +176,17 @@ def _read_token(one: Any) -> tuple[str, float]:
     return spell(one["token"], one.get("bytes")), min(1.0, exp(logprob))
 
 
-def _byte_of_characters() -> dict[str, int]:
-    """Map characters of byte-level BPE vocabularies, as GPT-2's, to their bytes."""
-    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in shown]
-    return {chr(byte): byte for byte in shown} | {chr(256 + number): byte for number, byte in enumerate(others)}
-
-
-_BYTES = _byte_of_characters()
-
-
 def spell(token: str, encoded: Any = None) -> str:
-    r"""Spell a token in plain text: by its bytes where there are any, else by the marks of its vocabulary.
+    r"""Spell a token in plain text: by its bytes where there are any, else with spaces for the marks of vocabularies.
 
-    >>> spell("ĠYes"), spell("▁Yes"), spell("<0x0A>"), spell("token_id:9642", [89, 101, 115])
-    (' Yes', ' Yes', '\n', 'Yes')
+    Byte-level BPE has marks from \u0100 to \u0143 for spaces, control characters and parts of others; none is for a
+    letter or digit of an answer.
+
+    >>> spell("ĠYes"), spell("▁Yes"), spell("<0x31>"), spell("token_id:9642", [89, 101, 115])
+    (' Yes', ' Yes', '1', 'Yes')
     """
     if isinstance(encoded, list) and encoded and all(type(byte) is int and 0 <= byte < 256 for byte in encoded):
         token = bytes(encoded).decode("utf-8", "replace")
     if byte := re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", token):
         return bytes.fromhex(byte[1]).decode("utf-8", "replace")
-    if any("Ā" <= character <= "Ń" for character in token):
-        spelled = (bytes([_BYTES[one]]) if one in _BYTES else one.encode("utf-8", "replace") for one in token)
-        token = b"".join(spelled).decode("utf-8", "replace")
-    return token.replace("▁", " ")
+    return re.sub("[Ā-Ń▁]", " ", token)

@@ -23,11 +23,8 @@ _LIMIT = UNAFFECTED | {"check": optional(integer(1, 10**15))}
 class EndpointSettings:
     """A model behind an OpenAI-compatible server.
 
-    The key is read from the environment when the first question is asked, and is kept nowhere.
-
-    Raises:
-        TypeError: `request` is not a mapping.
-        ValueError: A value is out of its range; the message names the field.
+    The key is read from the environment when the first question is asked, and is kept nowhere. A TypeError or
+    ValueError names the field that has a wrong value.
     """
 
     model: str = field(kw_only=False)

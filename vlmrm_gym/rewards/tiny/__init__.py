@@ -5,8 +5,9 @@ Made by `bundled_model/`. open_clip reads this folder, too: as model="local-dir:
 
 import json
 from functools import cache
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import torch
@@ -41,12 +42,7 @@ def _load_tokenizer() -> Any:
     package = find_spec("open_clip")  # does not import it
     assert package is not None
     assert package.origin is not None
-    spec = spec_from_file_location("vlmrm_gym_tokenizer", Path(package.origin).with_name("tokenizer.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.SimpleTokenizer()
+    return run_path(str(Path(package.origin).with_name("tokenizer.py")))["SimpleTokenizer"]()
 
 
 @cache

@@ -106,28 +106,13 @@ class TextBlock(nn.Module):
         return x + self.mlp(self.ln_2(x))
 
 
-class TextTransformer(nn.Module):
-    """The blocks of the text tower; a token sees itself and those before it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.resblocks = nn.ModuleList(TextBlock() for _ in range(TEXT_LAYERS))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map float (B, T, C) to the same."""
-        mask = torch.full((CONTEXT_LENGTH, CONTEXT_LENGTH), -torch.inf, dtype=x.dtype, device=x.device).triu(1)
-        for block in self.resblocks:
-            x = block(x, mask)
-        return x
-
-
 class Network(nn.Module):
     """Both towers, with the methods of an `open_clip.CLIP`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.visual = ImageTower()
-        self.transformer = TextTransformer()
+        self.transformer = nn.ModuleDict({"resblocks": nn.ModuleList(TextBlock() for _ in range(TEXT_LAYERS))})
         self.token_embedding = nn.Embedding(VOCABULARY_SIZE, TEXT_WIDTH)
         self.positional_embedding = nn.Parameter(torch.empty(CONTEXT_LENGTH, TEXT_WIDTH))
         self.ln_final = LayerNorm(TEXT_WIDTH)
@@ -139,10 +124,13 @@ class Network(nn.Module):
         return self.visual(images)
 
     def encode_text(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Encode texts: int64 (B, 77) to float (B, D)."""
+        """Encode texts: int64 (B, 77) to float (B, D). A token sees itself and those before it."""
         dtype = self.text_projection.dtype
         x = self.token_embedding(tokens).to(dtype) + self.positional_embedding.to(dtype)
-        x = self.ln_final(self.transformer(x))
+        mask = torch.full((CONTEXT_LENGTH, CONTEXT_LENGTH), -torch.inf, dtype=dtype, device=x.device).triu(1)
+        for block in self.transformer["resblocks"].children():
+            x = block(x, mask)
+        x = self.ln_final(x)
         ends = tokens.argmax(dim=-1)  # the end token has the highest number
         return x[torch.arange(len(x), device=x.device), ends] @ self.text_projection
 

@@ -81,7 +81,7 @@ class Conversation:
         key = hashlib.sha256((self._answer_key + json.dumps(self._messages)).encode()).hexdigest()
         if (reply := self._replies.find_details(key)) is None:
             with as_input_error(ConnectionError, RuntimeError):
-                replies = [reply for _, reply in self._questioner.answer([self._send], lambda: 1, lambda send: send)]
+                replies = [reply for _, reply in self._questioner.answer([self._messages], self._send, sends=1)]
             if not replies:
                 more = "The replies so far are kept: pass a higher budget, and --overwrite, to go on."
                 raise InputError(f"{self._settings.used_up} after {self.spending}. {more}")
@@ -90,8 +90,8 @@ class Conversation:
         self._messages.append({"role": "assistant", "content": reply["text"] or ""})
         return reply["text"], reply["truncated"]
 
-    def _send(self, question: Question) -> dict[str, Any]:
-        reply = self._questioner.send(self._messages, question)
+    def _send(self, messages: Sequence[Message], question: Question) -> dict[str, Any]:
+        reply = self._questioner.send(messages, question)
         return {**question.details, "text": reply.text, "truncated": reply.truncated}
 
     @property
