@@ -37,13 +37,13 @@ class TimedFrame(NamedTuple):
     """When it is shown; None if that is not known."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Video:
     """A video file that ffmpeg can decode."""
 
     path: Path
-    times: Sequence[float | None]
-    """When each picture is shown, in seconds."""
+    times: NDArray[np.float64]
+    """When each picture is shown, in seconds; NaN where that is not known."""
     size: tuple[int, int]
     """Width and height of its pictures."""
     frame_size: tuple[int, int]
@@ -59,8 +59,8 @@ class Video:
     @property
     def fps(self) -> float | None:
         """Frames per second, on average; None if that is not known."""
-        first, last = self.times[0] or 0.0, self.times[-1] or 0.0
-        return max((self.count - 1) / (last - first), 0.01) if last > first else None
+        length = self.times[-1] - self.times[0]
+        return float(max((self.count - 1) / length, 0.01)) if length > 0 else None
 
     @classmethod
     def open(cls, path: Path) -> "Video":
@@ -77,7 +77,7 @@ class Video:
             raise InputError(f"{path} cannot be read: {truncate(reason[0])}. Pass a video, or a folder of pictures.")
         width, height = map(int, headers["dimensions"].split("x"))
         base, size, layout = Fraction(headers["tb"]), (width, height), read_layout(path)
-        seconds = [None if one == "NOPTS" else float(int(one) * base) for one in shown]
+        seconds = np.array([np.nan if one == "NOPTS" else float(int(one) * base) for one in shown])
         if layout is None:
             return cls(path, seconds, size, size, None)
         if layout.video_size == size:
@@ -96,12 +96,12 @@ class Video:
         pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         with reading(self.path), subprocess.Popen(_ffmpeg(self.path, *raw), **pipes) as decoder:
             try:
-                for number, seconds in enumerate(self.times):
+                for number, seconds in enumerate(self.times.tolist()):
                     data = decoder.stdout.read(width * height * 3)  # pyright: ignore[reportOptionalMemberAccess]
                     if len(data) < width * height * 3:
                         raise ValueError(f"it is damaged after {number:,} of {self.count:,} frames")
                     frame = np.frombuffer(data, np.uint8).reshape(height, width, 3)
-                    yield TimedFrame(frame[:frame_height, :frame_width], seconds)
+                    yield TimedFrame(frame[:frame_height, :frame_width], None if np.isnan(seconds) else seconds)
             finally:
                 decoder.kill()
 

@@ -1,6 +1,6 @@
 """Recordings of a task being done: videos, folders of pictures, Minari datasets with frames, arrays."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,10 +64,10 @@ class Recording:
     @property
     def places(self) -> NDArray[np.float64]:
         """Where the frames are in time, float64 (T,), from 0 to 1: by their times, or else by their numbers."""
-        times: Sequence[float | None] = self.source.times if isinstance(self.source, Video) else [None]
-        known = np.array([np.nan if one is None else one for one in times])
-        has_times = len(known) == self.source.count and (np.diff(known) > 0).all()
-        places = (known if has_times else np.arange(self.source.count))[self.taken]
+        source, places = self.source, np.arange(self.source.count)
+        if isinstance(source, Video) and (np.diff(source.times) > 0).all():
+            places = source.times
+        places = places[self.taken]
         return (places - places[0]) / (places[-1] - places[0])
 
     def frames(self) -> Generator[TimedFrame]:
