@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.untrusted import reading
 from vlmrm_gym.data.frames import Pictures, TimedFrame, Video, is_picture, open_frames
-from vlmrm_gym.data.minari import MinariFrames, find_data
+from vlmrm_gym.data.minari import MinariData, find_data
 
 SUFFIXES = (".mp4", ".gif", ".webm", ".mov", ".mkv", ".avi", ".m4v", ".mpg", ".mpeg")
 """Suffixes of the videos in a folder."""
@@ -95,8 +95,8 @@ def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
     if not path.is_dir():
         return [Recording(str(path), open_frames(path))], []
     if (data := find_data(path)) is not None:
-        source = MinariFrames(data)
-        return [of_array(source.read(i), f"{data}, episode {i}") for i in range(source.count)], []
+        source = MinariData(data)
+        return [of_array(source.frames(i), f"{data}, episode {i}") for i in range(source.count)], []
     found, skipped = [], []
     with reading(path):
         inside = sorted(path.iterdir())

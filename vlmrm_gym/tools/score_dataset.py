@@ -19,7 +19,7 @@ from vlmrm_gym._util.untrusted import read_json
 from vlmrm_gym.data.dataset_folder import DatasetFolder
 from vlmrm_gym.data.frames import TimedFrame, as_cell, batch
 from vlmrm_gym.data.lerobot import LeRobotDataset, is_lerobot
-from vlmrm_gym.data.minari import MinariFrames, find_data, read_task_rewards, write_rewards
+from vlmrm_gym.data.minari import MinariData, find_data, read_task_rewards, write_rewards
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.several import SeveralRewards
@@ -45,13 +45,13 @@ class _Frames:
         return flags.specifications()
 
 
-class FramesOfMinari(_Frames, MinariFrames):
+class FramesOfMinari(_Frames, MinariData):
     """A Minari dataset of frames."""
 
     def episodes(self) -> Iterator[tuple[States, Iterator[States]]]:
         """The first state of each episode, and those that actions led to, some at a time."""
         for number in range(self.count):
-            frames = self.read(number)
+            frames = self.frames(number)
             yield States(frames[:1]), (States(part) for part in np.array_split(frames[1:], len(frames) // 64 + 1))
 
     def task_rewards(self) -> Iterator[NDArray[np.float64]]:
