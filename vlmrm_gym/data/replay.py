@@ -111,7 +111,7 @@ class ReplayBuffer:
             fields={name: self._allocate(space) for name, space in spaces.items()},
             num_envs=envs.num_envs,
             fingerprint="" if featured is None else featured.head.fingerprint,
-            expected=featured is not None,
+            may_have_features=featured is not None,
         )
         if featured is not None and featured.feature_shape is not None:
             self._late.allocate(featured.feature_shape)
