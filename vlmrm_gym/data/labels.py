@@ -65,11 +65,8 @@ def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Tr
 
     def column(name: str, values: Any, extra: int, kinds: str) -> NDArray[Any]:
         array = np.asarray(values)
-        if (
-            array.shape[:1] != (steps + extra,)
-            or array.dtype.kind not in kinds
-            or (array.ndim > 1) != (name == "state")
-        ):
+        has_rows = array.shape[:1] == (steps + extra,) and (array.ndim > 1) == (name == "state")
+        if not has_rows or array.dtype.kind not in kinds:
             raise ValueError(f"`{name}` of episode {episode['id']} is {array.dtype} {array.shape} for {steps} steps")
         return array
 

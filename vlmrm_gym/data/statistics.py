@@ -93,7 +93,9 @@ class EpisodeTotals:
         for i in np.flatnonzero(mask).tolist():
             if (episode := self._episodes[i][-1]).steps:
                 episode.is_over, episode.is_lost = True, episode.is_lost or is_lost
-                self._episodes[i].append(Episode(-1 if is_lost else episode.stop))
+                self._episodes[i].append(Episode(episode.stop))
+            if is_lost:  # steps whose calls raised an exception may be between them
+                self._episodes[i][-1].start = -1
 
     def receive(self, late: Late) -> None:
         """Add the rewards of transitions. Those of earlier ones that have none will not come any more."""

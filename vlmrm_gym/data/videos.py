@@ -62,7 +62,8 @@ def write_video(path: str | Path, fps: float, strips: Strips, quality: int = 5) 
     """
     import imageio.v2 as imageio
 
-    path, writer, count = Path(path), None, 0
+    path, count = Path(path), 0
+    writer: Any = None
     is_gif = path.suffix == ".gif"
     if not is_gif and path.suffix != ".mp4":
         raise ValueError(f"`path` must end in .mp4 or .gif. Received {str(path)!r}.")
@@ -77,15 +78,15 @@ def write_video(path: str | Path, fps: float, strips: Strips, quality: int = 5) 
                 mp4["output_params"] = ["-metadata", f"comment={comment}"]
                 gif = {"duration": 1000 / fps, "loop": 0, "comment": comment}
                 writer = imageio.get_writer(path, **(gif if is_gif else mp4))
-            writer.append_data(picture)  # pyright: ignore[reportAttributeAccessIssue]
+            writer.append_data(picture)
             count += 1
     finally:
         if writer is not None:
             writer.close()
-        # imageio does not raise what ffmpeg prints, as on a full disk, but at most that its pipe is broken.
-        if writer is not None and not is_gif and _count_frames(path) != count:
-            path.unlink(missing_ok=True)
-            raise OSError(errno.EIO, "ffmpeg could not write the video, see its message above", str(path))
+            # imageio does not raise what ffmpeg prints, as on a full disk, but at most that its pipe is broken.
+            if not is_gif and _count_frames(path) != count:
+                path.unlink(missing_ok=True)
+                raise OSError(errno.EIO, "ffmpeg could not write the video, see its message above", str(path))
 
 
 def _count_frames(path: Path) -> int | None:
