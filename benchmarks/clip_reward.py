@@ -13,22 +13,16 @@ Architectures other than "tiny" get random weights, which are as fast as trained
 
 import json
 import platform
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import open_clip
 import torch
 import tyro
-from tqdm import tqdm
+from fps_stages import find_model, ways_to_encode
+from turns import median_seconds
 
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.rewards import tiny
 
 PROMPT, BASELINE = "pole vertically upright on top of the cart", "pole and cart"
 
@@ -49,52 +43,17 @@ class Args:
     """file for the figures"""
 
 
-def take_turns(
-    functions: dict[str, Callable[[], object]], rounds: int, synchronize: Callable[[], None]
-) -> dict[str, float]:
-    """Median seconds of each function. They alternate, so other load on the machine affects all of them equally."""
-    seconds: dict[str, list[float]] = {name: [] for name in functions}
-    for i in tqdm(range(rounds + 2), leave=False, disable=None):
-        for name, function in functions.items():
-            start = time.perf_counter()
-            function()
-            synchronize()
-            if i >= 2:  # warm-up
-                seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in seconds.items()}
-
-
 def compare(model: str, args: Args) -> list[dict[str, float | str]]:
     with tempfile.TemporaryDirectory() as folder:
-        name = model
-        if model != "tiny":
-            weights = Path(folder) / "weights.pt"
-            torch.save(open_clip.create_model(model, load_weights=False).state_dict(), weights)
-            name = f"{model}/{weights}"
-        score = CLIPReward(
-            name, prompt=PROMPT, baseline=BASELINE, alpha=0.5, device=args.device, batch_size=args.batch_size
-        )
-    device, precision = score.model.device, score.model.precision
-    source = f"local-dir:{tiny.FOLDER}" if model == "tiny" else model
-    bare: Any = open_clip.create_model(source, load_weights=model == "tiny", device=device, precision=precision).eval()
-    look = score.model.preprocessing()
-    rng = np.random.default_rng(0)
+        name, options = find_model(model, folder), {"device": args.device, "batch_size": args.batch_size}
+        score = CLIPReward(name, prompt=PROMPT, baseline=BASELINE, alpha=0.5, **options)
+        ways = ways_to_encode(score, name, [(size, size) for size in args.frame_sizes])
+    look, device = score.model.preprocessing(), score.model.device
     images = torch.randn(args.batch_size, 3, look.height, look.width, device=device, dtype=score.model.dtype)
-
-    def encode(network: Any, images: torch.Tensor) -> torch.Tensor:
-        with torch.inference_mode():
-            return network.encode_image(images)
-
-    images_last = images.to(memory_format=torch.channels_last)
-    functions: dict[str, Callable[[], object]] = {
-        "bare encode_image": lambda: encode(bare, images),
-        "the same, channels last": lambda: encode(score.model.network, images_last),
-    }
-    for size in ((look.height, look.width), *((size, size) for size in args.frame_sizes)):
-        frames = torch.from_numpy(rng.integers(0, 256, (args.batch_size, *size, 3), dtype=np.uint8)).to(device)
-        functions[f"CLIPReward, {size[0]}x{size[1]} frames"] = lambda frames=frames: score(frames)
+    images = images.to(memory_format=torch.channels_last)
+    ways["encode_image, channels last"] = torch.inference_mode()(lambda: score.model.network.encode_image(images))
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    seconds = take_turns(functions, args.rounds, synchronize)
+    seconds = median_seconds(ways, args.rounds, synchronize)
     rate = {name: args.batch_size / value for name, value in seconds.items()}
     return [
         {"model": model, "what": name, "images_per_second": value, "ratio": value / rate["bare encode_image"]}

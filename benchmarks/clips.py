@@ -13,9 +13,9 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import tyro
-from clip_reward import take_turns
+from stubs import DrawOnly
+from turns import median_seconds
 
-import vlmrm_gym
 from vlmrm_gym.rewards.model import ClipShape
 from vlmrm_gym.scoring.select import EpisodeClips
 from vlmrm_gym.states import States
@@ -35,34 +35,27 @@ class Args:
     """measurements of each"""
 
 
-class Nothing(vlmrm_gym.RewardModel):
-    """A reward that looks at nothing."""
+class DrawClips(DrawOnly):
+    """Looks at nothing, of the size of the bundled model's input."""
 
     def __init__(self, clip: ClipShape, batch_size: int) -> None:
-        self.clip_length, self.clip_stride, self.batch_size = clip.length, clip.stride, batch_size
-
-    def encode(self, frames: np.ndarray) -> np.ndarray:
-        """Zeros, float32 (B, 1)."""
-        return np.zeros((len(frames), 1), dtype=np.float32)
-
-    def render_size(self, height: int, width: int) -> tuple[int, int]:
-        """96 pixels: the bundled model's input."""
-        return 96, 96
+        super().__init__(lambda height, width: (96, 96), batch_size)
+        self.clip_length, self.clip_stride = clip.length, clip.stride
 
 
 def main(args: Args) -> None:
     """Measure, and print a line."""
     shapes = {"frames": ClipShape(), "clips": ClipShape(args.length, args.stride)}
     envs = {
-        name: gym.make_vec("VLMRM/Humanoid-stand-v0", 1, reward=Nothing(shape, args.batch_size))
+        name: gym.make_vec("VLMRM/Humanoid-stand-v0", 1, reward=DrawClips(shape, args.batch_size))
         for name, shape in shapes.items()
     }
     rows = np.random.default_rng(0).normal(0, 0.1, (args.episode_length, 24))
     rows[:, 2:7] = [1.3, 1, 0, 0, 0]
     states = {name: EpisodeClips([shape]).extend(States(rows)) for name, shape in shapes.items()}
     scorers = {name: env.scorer for name, env in envs.items()}  # pyright: ignore[reportAttributeAccessIssue]
-    ways = {name: partial(scorers[name].rewards, states[name]) for name in shapes}
-    frames, clips = take_turns(ways, args.rounds, lambda: None).values()
+    ways = {name: partial(scorers[name].features, states[name]) for name in shapes}
+    frames, clips = median_seconds(ways, args.rounds).values()
     print(
         f"clips of {args.length} frames, stride {args.stride}, batch {args.batch_size}: {1e3 * clips:.0f} ms for "
         f"{args.episode_length} states, {clips / frames:.2f} times the {1e3 * frames:.0f} ms of single frames"

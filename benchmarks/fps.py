@@ -49,6 +49,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -69,6 +70,7 @@ from fps_stages import (
     states_ready,
     whole_episodes,
 )
+from turns import in_turns
 
 from vlmrm_gym._util.system import usable_cores
 from vlmrm_gym._util.validation import check_choice, check_integer, check_positive_integer
@@ -167,19 +169,16 @@ def all_rows(args: Args, do: Callable[..., Any]) -> list[Row]:
     return [*(Row("frames/s", name, value) for name, value in rates.items()), *others, *ratios, *memory]
 
 
-def in_turns(do: Callable[..., Any], ways: dict[str, tuple[Any, ...]]) -> dict[str, float]:
+def median_rates(do: Callable[..., Any], ways: dict[str, tuple[Any, ...]]) -> dict[str, float]:
     """Median rates of functions, each given with its arguments, that take turns."""
-    rates: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(ROUNDS):
-        for name, way in ways.items():
-            rates[name].append(do(name, *way).rate)
-    return {name: statistics.median(own) for name, own in rates.items()}
+    measured = in_turns({name: partial(do, name, *way) for name, way in ways.items()}, ROUNDS)
+    return {name: statistics.median(one.rate for one in own) for name, own in measured.items()}
 
 
 def compare_backends(args: Args, do: Callable[..., Any], many: str) -> tuple[dict[str, float], Row]:
     """Whole episodes with Ray actors and with worker processes."""
     ways = {"Ray": args, "processes": replace(args, backend="process")}
-    rates = in_turns(
+    rates = median_rates(
         do,
         {
             f"end to end, {many}, {name} in turns": (whole_episodes, way, args.reward, args.num_workers)
@@ -200,7 +199,7 @@ def compare_views(args: Args, do: Callable[..., Any], stand_in: MakeReward, many
     rates, ratios = [], []
     for stage, (at_most, call) in stages.items():
         turns = {f"{stage}, {many}, {name} in turns": call(way) for name, way in ways.items()}
-        medians = in_turns(do, turns)
+        medians = median_rates(do, turns)
         rates += [Row("frames/s", name, value) for name, value in medians.items()]
         two, one = medians.values()
         ratios.append(Row("ratios", f"time of two views / one view: {stage}", one / two, at_most=at_most))
@@ -210,7 +209,7 @@ def compare_views(args: Args, do: Callable[..., Any], stand_in: MakeReward, many
 def compare_sparse(args: Args, do: Callable[..., Any], many: str) -> list[Row]:
     """Whole episodes of which all states are scored, or some."""
     call = whole_episodes, args, args.reward, args.num_workers, False
-    medians = in_turns(do, {f"end to end, {many}, {name} in turns": (*call, own) for name, own in SPARSE.items()})
+    medians = median_rates(do, {f"end to end, {many}, {name} in turns": (*call, own) for name, own in SPARSE.items()})
     rates = dict(zip(SPARSE, medians.values(), strict=True))
     every = rates.pop("all states")
     goal = {"every 4th state": 2.2}
@@ -227,7 +226,7 @@ def compare_precisions(args: Args, do: Callable[..., Any], many: str) -> list[Ro
         f"end to end, {many}, {way.precision} in turns": (whole_episodes, way, way.reward, way.num_workers)
         for way in ways
     }
-    medians = in_turns(do, call)
+    medians = median_rates(do, call)
     bf16, fp32 = medians.values()
     largest, span, correlation = do("rewards in both precisions", difference, *ways)
     ratios = {

@@ -1,8 +1,7 @@
 """What `benchmarks/fps.py` measures: each function measures one row, in a process of its own."""
 
-import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from processes import descendants
+from processes import descendants, memory
 from stubs import BuiltBy, DrawOnly, ReadyFrames, drawn_at_height
 
 import vlmrm_gym
@@ -217,35 +216,42 @@ def make_stand_in(args: Args) -> MakeReward:
 def encoding(args: Args) -> Encoding:
     """Alternate bare encode_image and `CLIPReward`; medians over the rounds."""
     import torch
-    from clip_reward import take_turns
-
-    from vlmrm_gym.rewards import sources
+    from turns import median_seconds
 
     score = args.reward(args.model, prompt=args.task.prompt, device=args.device)
-    model, batch = score.model, score.batch_size
-    architecture = sources.parse_model_name(args.model).architecture
-    bare = random_network(architecture, device=model.device, precision=model.precision).eval()
-    renderer, states = record(args, partial(DrawOnly, score.render_size, batch))
+    renderer, states = record(args, partial(DrawOnly, score.render_size, score.batch_size))
     drawn = renderer.render(states[:1]).shape[-3:-1]
     renderer.close()
-    look = model.preprocessing()
-    images = torch.randn(batch, 3, look.height, look.width, device=model.device, dtype=model.dtype)
-    functions: dict[str, Callable[[], Any]] = {
-        "bare encode_image": torch.inference_mode()(lambda: bare.encode_image(images))
-    }
-    rng = np.random.default_rng(args.seed)
-    for height, width in dict.fromkeys(((look.height, look.width), drawn)):
-        pixels = rng.integers(0, 256, (batch, height, width, 3), dtype=np.uint8)
-        functions[f"CLIPReward, {height}x{width}"] = partial(score, torch.from_numpy(pixels).to(model.device))
-    synchronize = torch.cuda.synchronize if model.device.type == "cuda" else lambda: None
+    functions = ways_to_encode(score, args.model, [drawn])
+    on_gpu = score.model.device.type == "cuda"
+    synchronize = torch.cuda.synchronize if on_gpu else lambda: None
     start = time.perf_counter()
     functions["bare encode_image"]()
     synchronize()
     rounds = max(3, round(args.seconds / (time.perf_counter() - start)))
-    seconds = take_turns(functions, rounds, synchronize)
-    rates = {f"{name}, batch {batch}": batch / took for name, took in seconds.items()}
+    seconds = median_seconds(functions, rounds, synchronize)
+    rates = {f"{name}, batch {score.batch_size}": score.batch_size / took for name, took in seconds.items()}
     first, own, *_ = rates.values()
-    return Encoding(rates, own / first, model.device.type != "cpu")
+    return Encoding(rates, own / first, on_gpu)
+
+
+def ways_to_encode(score: Any, model: str, sizes: Sequence[tuple[int, int]]) -> dict[str, Callable[[], Any]]:
+    """Bare encode_image of a model's architecture, and `CLIPReward` on frames of its input size and of these sizes."""
+    import torch
+
+    from vlmrm_gym.rewards import sources
+
+    encoder, batch, rng = score.model, score.batch_size, np.random.default_rng(0)
+    architecture = sources.parse_model_name(model).architecture
+    bare = random_network(architecture, device=encoder.device, precision=encoder.precision).eval()
+    look = encoder.preprocessing()
+    images = torch.randn(batch, 3, look.height, look.width, device=encoder.device, dtype=encoder.dtype)
+    ways: dict[str, Callable[[], Any]] = {}
+    ways["bare encode_image"] = torch.inference_mode()(lambda: bare.encode_image(images))
+    for height, width in dict.fromkeys([(look.height, look.width), *sizes]):
+        frames = torch.from_numpy(rng.integers(0, 256, (batch, height, width, 3), dtype=np.uint8))
+        ways[f"CLIPReward, {height}x{width}"] = partial(score, frames.to(encoder.device))
+    return ways
 
 
 def reference_pipeline(args: Args, batch_size: int, num_envs: int, seconds: float) -> Measured:
@@ -276,14 +282,11 @@ def reference_pipeline(args: Args, batch_size: int, num_envs: int, seconds: floa
 
 def peaks() -> tuple[float, ...]:
     """Peak resident memory in MB of this process and each descendant; empty without /proc."""
-    if not Path("/proc/self/status").exists():
-        return ()
-    statuses = []
-    for one in ("self", *descendants()):
-        with suppress(OSError):  # the process has just ended
-            statuses.append(Path(f"/proc/{one}/status").read_text())
-    found = [re.search(r"VmHWM:\s+(\d+) kB", status) for status in statuses]
-    return tuple(int(peak[1]) * 1024 / 1e6 for peak in found if peak)
+    found = list[float]()
+    for one in (None, *descendants()):
+        with suppress(OSError):  # there is no /proc, or the process has just ended
+            found.append(memory("VmHWM", one))
+    return tuple(found)
 
 
 def random_network(architecture: str, **options: Any) -> Any:

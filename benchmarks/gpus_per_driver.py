@@ -10,30 +10,16 @@ images/s of one GPU, and so the states/s that it consumes; no GPU is used. Each 
 - driver that also steps humanoids: on one core; measured by this script with `HumanoidVectorEnv`.
 """
 
-import logging
 import time
 
 import tyro
+from budget import count
 
 H100_FLOPS = 989.4e12
 """Peak of an H100 SXM, dense bf16, without sparsity (NVIDIA's data sheet)."""
 TOWERS = ("ViT-B-32", "ViT-L-14", "ViT-bigG-14")
 LINK = 10e9 / 8
 """Bytes/s."""
-
-
-def flops(architecture: str) -> float:
-    """Floating-point operations of one image in an image tower; a multiplication and an addition are two."""
-    import open_clip
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    logging.disable()  # open_clip warns about missing weights
-    model = open_clip.create_model(architecture, load_weights=False, device="meta")
-    assert isinstance(model, open_clip.CLIP)
-    with FlopCounterMode(display=False) as counter:
-        model.encode_image(torch.empty(1, 3, 224, 224, device="meta"))
-    return counter.get_total_flops()
 
 
 def physics_cpu(num_envs: int = 16, steps: int = 100) -> float:
@@ -67,7 +53,7 @@ def table(driver_cpu: dict[str, float], bytes_sent: float | None, utilization: f
         ceilings["network, 10 Gbit/s"] = LINK / bytes_sent
     last = list(driver_cpu)[-1]
     ceilings[f"driver that steps humanoids, too, {last}"] = 1e6 / (physics + driver_cpu[last])
-    rates = {tower: H100_FLOPS * utilization / flops(tower) for tower in TOWERS}
+    rates = {tower: H100_FLOPS * utilization / count(tower).image_flop for tower in TOWERS}
     rows = [
         f"GPUs that one driver can feed: H100 SXM, {utilization:.0%} of its {H100_FLOPS / 1e12:g} TFLOPS in bf16",
         f"  {'':<44}{'states/s':>12}" + "".join(f"{tower:>14}" for tower in TOWERS),

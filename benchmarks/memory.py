@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-from processes import descendants, start_in_checkout
+from processes import descendants, memory, start_in_checkout
 
 FIELDS = {"RSS": ("Rss",), "PSS": ("Pss",), "private": ("Private_Clean", "Private_Dirty")}
 SCRIPT = """
@@ -57,9 +57,8 @@ def read(pid: int) -> dict[str, float]:
     sizes = {
         name: int(kb) for name, kb in re.findall(r"(\w+): +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text())
     }
-    peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    found = {name: sum(sizes[field] for field in fields) for name, fields in FIELDS.items()}
-    return {name: kb * 1024 / 1e6 for name, kb in {**found, "peak RSS": int(peak[1]) if peak else 0}.items()}
+    found = {name: sum(sizes[field] for field in fields) * 1024 / 1e6 for name, fields in FIELDS.items()}
+    return {**found, "peak RSS": memory("VmHWM", pid)}
 
 
 def measure(package: Path, args: Args) -> dict[str, dict[str, float]]:

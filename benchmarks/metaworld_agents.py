@@ -29,15 +29,16 @@ from tqdm import trange
 from vlmrm_gym.learning import RefinedPlaceHead
 from vlmrm_gym.rewards.distance import DistanceNetwork
 from vlmrm_gym.sb3 import ActionRepeatNoise
+from vlmrm_gym.scoring.select import interpolate
 from vlmrm_gym.states import StateView
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-from metaworld_from_videos import GAMMA, Task, learn_reward
+from metaworld_from_videos import ALPHA, FROM_VIDEOS, GAMMA, LEARNING_STARTS, RATE, Task, learn_reward
 from metaworld_from_videos import Args as Training
 
 OBSERVATION, ACTION = 39, 4
-RATE, ALPHA, LEARNING_STARTS = 1e-3, 0.05, 2_000
-"""As in the example."""
+EVERY = 2
+"""Of so many states one is drawn, as in the example."""
 
 
 @dataclass
@@ -77,7 +78,7 @@ class Player:
         self._shared, self._number = shared, number
         self._tasks = {"train": Task(training, training.seed), "test": Task(training, training.seed + 2_000)}
         self._head = None
-        if training.reward in ("videos", "place"):
+        if training.reward in FROM_VIDEOS:
             reward = learn_reward(training)
             self._view, self._model = StateView(self._tasks["train"]), reward.build()
             self._head = RefinedPlaceHead(DistanceNetwork.load(reward.head))
@@ -99,7 +100,7 @@ class Player:
         shared.rewards[number], shared.success[number] = float(reward), info["success"]
         self._length += 1
         self._succeeded |= bool(info["success"])
-        if kind == "train" and self._head is not None and self._length % 2 == 0:  # of two states one is drawn
+        if kind == "train" and self._head is not None and self._length % EVERY == 0:
             self._states.append(self._view.capture())
 
     @torch.no_grad()
@@ -108,8 +109,8 @@ class Player:
         if self._head is None:
             return
         rows, changes = zip(*self._states, strict=True)
-        drawn = torch.as_tensor(self._model.encode(self._view.draw(np.stack(rows), changes))).float().cpu()
-        features = torch.stack([(drawn[:-1] + drawn[1:]) / 2, drawn[1:]], 1).flatten(0, 1)
+        drawn = torch.as_tensor(self._model.encode(self._view.draw(np.stack(rows), changes))).float().cpu().numpy()
+        features = torch.from_numpy(interpolate(EVERY * np.arange(len(drawn)), drawn)[1:])
         self._features.append(features)
         self._places.append(self._head.network.places(features).clamp_min(0))
         done, places = len(self._features), self._shared.places[self._number]
@@ -162,7 +163,7 @@ def main(args: Args) -> None:
     agents = sorted((agent.split(":") for agent in args.agents), key=lambda agent: agent[1] in ("sparse", "dense"))
     trainings = [Training(task=task, reward=reward, seed=int(seed), out=args.out) for task, reward, seed in agents]  # pyright: ignore[reportArgumentType]
     for training in trainings:
-        if training.reward in ("videos", "place"):
+        if training.reward in FROM_VIDEOS:
             learn_reward(training)
     repeat = trainings[0].repeat
     count, length = len(agents), trainings[0].episode_length // repeat

@@ -10,10 +10,12 @@ detecting changes of the MuJoCo model while capturing states, measured with and 
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import tyro
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
+from turns import in_turns
 
 from vlmrm_gym.states import StateView
 from vlmrm_gym.tasks.humanoid import Humanoid
@@ -36,21 +38,23 @@ def main(num_envs: int = 16, rounds: int = 5) -> None:
         "AsyncVectorEnv": AsyncVectorEnv([make_one] * num_envs, context="spawn"),
         "HumanoidVectorEnv (mujoco.batch)": HumanoidVectorEnv(num_envs, task="stand"),
     }
-    rates: dict[str, list[float]] = {name: [] for name in ways}
     for envs in ways.values():
         envs.action_space.seed(0)
         envs.reset(seed=0)
-    for _ in range(rounds):
-        for name, envs in ways.items():
-            actions = [envs.action_space.sample() for _ in range(101)]
-            start = time.perf_counter()
-            for action in actions:
-                envs.step(action)
-            rates[name].append(num_envs * 100 / (time.perf_counter() - start))
+    rates = in_turns({name: partial(steps_per_second, envs) for name, envs in ways.items()}, rounds)
     for name, envs in ways.items():
         print(f"{name:34}{statistics.median(rates[name]):8,.0f} steps/s")
         envs.close()
     print(f"{'watching the model':34}{watching(rounds):8.1%} of the CPU time of stepping and capturing")
+
+
+def steps_per_second(envs: VectorEnv) -> float:
+    """Play an episode."""
+    actions = [envs.action_space.sample() for _ in range(101)]
+    start = time.perf_counter()
+    for action in actions:
+        envs.step(action)
+    return envs.num_envs * 100 / (time.perf_counter() - start)
 
 
 def watching(rounds: int) -> float:

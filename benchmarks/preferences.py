@@ -25,18 +25,14 @@ depend on the model and are not counted: a description (two stages only) is an a
 question. Pass what yours takes, and its prices, for the cost.
 """
 
-import base64
-import io
-import json
 import math
 import statistics
-import threading
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -44,10 +40,10 @@ from typing import Any, Literal
 import torch
 import tyro
 from open_clip.tokenizer import SimpleTokenizer
-from PIL import Image
 from relabel import plain_buffer
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
+from turns import in_turns
 
 import vlmrm_gym
 from vlmrm_gym._util.system import read_commit
@@ -55,6 +51,9 @@ from vlmrm_gym.envs.make import find_task, make_vector_env
 from vlmrm_gym.learning import Answer, EndpointLabeler, GroundTruthLabeler, Pair, PreferenceLearner
 from vlmrm_gym.learning.pictures import write_round
 from vlmrm_gym.sb3 import DeferredReplayBuffer, PreferenceCallback, make_vec_env
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
+from vlm_server import VLMServer, completion, read
 
 Rows = Literal["round", "training", "endpoint"]
 
@@ -201,66 +200,25 @@ def measure_training(args: Args) -> None:
     print("| | CLIP | Preference | ratio |\n|---|---|---|---|")
     for name, gradient_steps in {"a gradient step a rollout": 1, "no gradient steps": 0}.items():
         trainees = {own: make_trainee(args, reward, gradient_steps) for own, reward in rewards.items()}
-        turns = [{own: take_turn() for own, take_turn in trainees.items()} for _ in range(args.rounds)]
-        clip, preference = (statistics.median(turn[own] for turn in turns) for own in rewards)
+        clip, preference = (statistics.median(rates) for rates in in_turns(trainees, args.rounds).values())
         print(f"| {name} | {clip:,.0f} | {preference:,.0f} | {preference / clip:.2f} |", flush=True)
     print("\nGoal: at least 0.9.")
 
 
-class CountingServer:
-    """A server with the chat completions API that counts text tokens and images, and always answers "1"."""
+class CountingServer(VLMServer):
+    """Counts text tokens and images, and always answers "1"."""
 
     def __init__(self, *, logprobs: bool) -> None:
-        self.calls = self.text_tokens = 0
-        self.images = Counter[tuple[int, int]]()
-        tokenizer, lock, server = SimpleTokenizer(), threading.Lock(), self
+        super().__init__(logprobs="tokens" if logprobs else None)
+        self.tokenizer, self.text_tokens, self.images = SimpleTokenizer(), 0, Counter[tuple[int, int]]()
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                parts = [part for message in body["messages"] for part in as_parts(message["content"])]
-                texts = [part["text"] for part in parts if part["type"] == "text"]
-                images = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
-                with lock:
-                    server.calls += 1
-                    server.text_tokens += sum(len(tokenizer.encode(text)) for text in texts)
-                    server.images.update(map(size_of, images))
-                token = {"token": "1", "logprob": 0.0, "top_logprobs": [{"token": "1", "logprob": 0.0}]}
-                choice = {
-                    "index": 0,
-                    "finish_reason": "stop",
-                    "message": {"role": "assistant", "content": "1"},
-                    "logprobs": {"content": [token]} if logprobs else None,
-                }
-                data = json.dumps({"id": "1", "object": "chat.completion", "choices": [choice]}).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Nothing."""
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        """Free the port."""
-        self._http.shutdown()
-        self._http.server_close()
-
-
-def as_parts(content: Any) -> list[dict[str, Any]]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
-
-
-def size_of(url: str) -> tuple[int, int]:
-    """Width and height of an image in a data URL."""
-    return Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).size
+    def complete(self, body: Any, number: int) -> dict[str, Any]:
+        """Answer a request."""
+        images, texts = read(body["messages"])
+        with self.lock:
+            self.text_tokens += len(self.tokenizer.encode(texts))
+            self.images.update(image.shape[1::-1] for image in images)
+        return completion("1", [("1", [("1", 1.0)])] if self.logprobs else None)
 
 
 def count_requests(args: Args) -> None:
@@ -276,15 +234,14 @@ def count_requests(args: Args) -> None:
     print("|---|---|---|---|---|---|---|")
     with played(args, 4 * args.sent) as envs:
         for name, (logprobs, settings) in ways.items():
-            server = CountingServer(logprobs=logprobs)
-            labeler = EndpointLabeler(model="m", base_url=server.url, api_key_env=None, size=args.size, **settings)
-            PreferenceLearner(envs, labeler).run_round(args.sent)
-            labeler.close()
-            server.close()
+            with CountingServer(logprobs=logprobs) as server:
+                labeler = EndpointLabeler(model="m", base_url=server.url, api_key_env=None, size=args.size, **settings)
+                PreferenceLearner(envs, labeler).run_round(args.sent)
+                labeler.close()
             sizes = ", ".join(f"{width} x {height}" for width, height in server.images)
-            described = server.calls // 2 if settings["stages"] == 2 else 0
+            described = server.requests // 2 if settings["stages"] == 2 else 0
             text = server.text_tokens - described  # the description was "1"
-            counts = [round(times * one) for one in (server.calls, text, sum(server.images.values()), described)]
+            counts = [round(times * one) for one in (server.requests, text, sum(server.images.values()), described)]
             calls, text, images, described = counts
             cells = f"{calls:,} | {text:,} | {images:,} | {sizes} | {described:,}"
             print(f"| {name} | {cells} | {cost(args, *counts)} |", flush=True)

@@ -1,6 +1,7 @@
 """Processes of benchmarks: those of other checkouts, and descendants, read from `/proc` (none but on Linux)."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,14 @@ def descendants(root: int | None = None) -> list[int]:
     while above := {pid for pid, parent in parents.items() if parent in above}:
         found += sorted(above)
     return found
+
+
+def memory(name: str, pid: int | None = None) -> float:
+    """A figure of a process's status (None: of this one), such as VmRSS or its peak, VmHWM, in MB."""
+    found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{pid or 'self'}/status").read_text())
+    if found is None:
+        raise ProcessLookupError(f"The process {pid} has ended.")
+    return int(found[1]) * 1024 / 1e6
 
 
 def cpu_seconds(root: int | None = None) -> float:

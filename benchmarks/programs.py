@@ -9,14 +9,17 @@ turns, on one thread. Without --program it reads one pixel. The frames are of ra
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 import tyro
 from numpy.typing import NDArray
+from turns import in_turns
 
 from vlmrm_gym import CLIP, Program
+from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.program.execution import ProgramReward
 from vlmrm_gym.tasks import REGISTERED
 from vlmrm_gym.tools.program.episodes import gather
@@ -56,17 +59,18 @@ def main(args: Args) -> None:
     models = {
         "isolated": ProgramReward(Program(source=source)),
         "in this process": ProgramReward(Program(source=source, isolate=False)),
-        "CLIP, tiny": CLIP(prompt=str(REGISTERED[args.env_id].prompt)).build("cpu"),
+        "CLIP, tiny": CLIP(prompt=str(REGISTERED[args.env_id].prompt), model="tiny").build("cpu"),
     }
-    found: dict[str, list[float]] = {name: [] for name in models}
-    for _ in range(args.rounds):
-        for name, model in models.items():
-            begun = time.perf_counter()
-            for _ in range(args.calls):
-                model(frames)
-            found[name].append(args.calls * len(frames) / (time.perf_counter() - begun))
-    for name, rates in found.items():
-        print(f"{name:16}{np.median(rates):12,.0f} frames/s")
+
+    def rate(model: RewardModel) -> float:
+        begun = time.perf_counter()
+        for _ in range(args.calls):
+            model(frames)
+        return args.calls * len(frames) / (time.perf_counter() - begun)
+
+    rates = in_turns({name: partial(rate, model) for name, model in models.items()}, args.rounds)
+    for name, own in rates.items():
+        print(f"{name:16}{np.median(own):12,.0f} frames/s")
     for name in ("isolated", "in this process"):
         models[name].close()
 

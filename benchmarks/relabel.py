@@ -29,6 +29,7 @@ import numpy as np
 import torch
 import tyro
 from numpy.typing import NDArray
+from processes import memory
 
 import vlmrm_gym
 from vlmrm_gym import ReplayBuffer
@@ -57,13 +58,7 @@ def peak_growth(call: Callable[[], object]) -> tuple[float, float]:
     Path("/proc/self/clear_refs").write_text("5")  # the peak becomes what is in memory now
     before, began = memory("VmRSS"), time.perf_counter()
     call()
-    return time.perf_counter() - began, (memory("VmHWM") - before) / 1e6
-
-
-def memory(name: str) -> int:
-    """A figure of /proc/self/status, in kB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(name)).split()[1])
+    return time.perf_counter() - began, (memory("VmHWM") - before) / 1e3
 
 
 def fill(late: Any, count: int, size: int) -> None:

@@ -26,10 +26,12 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tyro
+from turns import in_turns
 
 ROOT = Path(__file__).parent.parent
 
@@ -130,16 +132,17 @@ def main(
         if against is not None:
             archive = subprocess.run(["git", "-C", str(ROOT), "archive", against], stdout=subprocess.PIPE, check=True)
             subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-        rates: dict[str, list[list[float]]] = {name: [] for name in turns}
-        for _ in range(rounds):
-            for name, (tree, flags) in turns.items():
-                command = [sys.executable, __file__, f"--turn={flags}", "--env-id", env_id, "--steps", str(steps)]
-                path = os.pathsep.join([str(tree), str(tree / "examples")])
-                environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-                done = subprocess.run(
-                    [*command, "--core", str(core)], env=environment, stdout=subprocess.PIPE, check=True, text=True
-                )
-                rates[name].append(json.loads(done.stdout.splitlines()[-1]))
+
+        def measure(tree: Path, flags: str) -> list[float]:
+            command = [sys.executable, __file__, f"--turn={flags}", "--env-id", env_id, "--steps", str(steps)]
+            path = os.pathsep.join([str(tree), str(tree / "examples")])
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+            done = subprocess.run(
+                [*command, "--core", str(core)], env=environment, stdout=subprocess.PIPE, check=True, text=True
+            )
+            return json.loads(done.stdout.splitlines()[-1])
+
+        rates = in_turns({name: partial(measure, *way) for name, way in turns.items()}, rounds)
     print(f"{env_id}, CPU time of one core, medians of {rounds} turns")
     print("| | updates/s | steps/s | updates/s, ratio | steps/s, ratio |\n|---|---|---|---|---|")
     medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in rates.items()}

@@ -15,6 +15,7 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import tyro
+from turns import in_turns
 
 FRAMES = 1, 8, 64
 PROMPT = "pole vertically upright on top of the cart"
@@ -99,6 +101,13 @@ def demo(way: str, steps: int) -> float:
 
 def main(args: Args) -> None:
     connections, names = {}, []
+
+    def rate(way: str, what: str) -> float:
+        if what == "steps of the demo":
+            return demo(way, args.demo_steps)
+        connections[way].send((what, args.seconds))
+        return connections[way].recv()
+
     with ExitStack() as stack:
         for way, environment in WAYS.items():
             os.environ.pop("OMP_NUM_THREADS", None)
@@ -113,14 +122,7 @@ def main(args: Args) -> None:
             try:
                 print(f"\n{busy} other processes (load {os.getloadavg()[0]:.1f}); {', '.join(WAYS)}, ratio")
                 for what in [*names, *["steps of the demo"] * bool(args.demo_steps)]:
-                    rates: dict[str, list[float]] = {way: [] for way in WAYS}
-                    for _ in range(args.rounds):
-                        for way, connection in connections.items():
-                            if what == "steps of the demo":
-                                rates[way].append(demo(way, args.demo_steps))
-                                continue
-                            connection.send((what, args.seconds))
-                            rates[way].append(connection.recv())
+                    rates = in_turns({way: partial(rate, way, what) for way in WAYS}, args.rounds)
                     *others, ours = [statistics.median(own) for own in rates.values()]
                     figures = "".join(f"{rate:>10.2f}" for rate in (*others, ours))
                     print(f"  {what + '/s':<28}{figures}{ours / max(others):>8.2f}", flush=True)

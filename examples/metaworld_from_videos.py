@@ -34,7 +34,9 @@ from vlmrm_gym.states import StateView
 
 PIXELS = 192
 CAMERA = "corner2"
-GAMMA = 0.98
+GAMMA, RATE, ALPHA, LEARNING_STARTS = 0.98, 1e-3, 0.05, 2_000
+FROM_VIDEOS = ("videos", "place")
+"""Rewards that are learned from recordings."""
 
 
 @dataclass
@@ -188,12 +190,13 @@ def main(args: Args) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     table = folder / "evaluations.csv"
     table.write_text("step,episodes,success\n")
-    options: dict[str, Any] = {"learning_starts": 2_000, "learning_rate": 1e-3, "gamma": GAMMA, "seed": args.seed}
-    options["ent_coef"] = "auto_0.05"  # SAC's 1.0 promises 2.8 a step where nobody has been: more than success pays
+    options: dict[str, Any] = {"learning_starts": LEARNING_STARTS, "learning_rate": RATE, "gamma": GAMMA}
+    options["seed"] = args.seed
+    options["ent_coef"] = f"auto_{ALPHA}"  # SAC's 1.0 promises 2.8 a step where nobody has been: more than success pays
     options["action_noise"] = ActionRepeatNoise(4, sigma=1.0, hold=10, steps=10_000)  # random steps alone go nowhere
     options["policy_kwargs"] = {"features_extractor_class": RunningNormExtractor}  # objects move less than the hand
     callbacks: list[BaseCallback] = [Evaluate(args, table)]
-    if args.reward in ("videos", "place"):
+    if args.reward in FROM_VIDEOS:
         envs = vlmrm_gym.VLMRewardVectorEnv(
             [lambda: Task(args, args.seed)],
             reward=learn_reward(args),

@@ -130,13 +130,29 @@ def late(start, *rewards):
     return Late(0, start, np.array(rewards, dtype=np.float32), np.full(len(rewards), True))
 
 
+def step(books, index, ends):
+    no = np.array([False])
+    infos = {"vlm_step_index": np.array([index]), "_vlm_rewards": no, "task_reward": np.array([0.5])}
+    books.step(Step(None, np.array([np.nan]), np.array([ends]), no, infos, ~no))
+
+
+def test_an_episode_after_a_reset_is_whole_whatever_was_lost_before():
+    """The call that made transition 1, the first of an episode, raised, and then the environment was reset."""
+    books = EpisodeTotals(1)
+    step(books, 0, ends=True)
+    books.end(np.array([True]), is_lost=True)
+    step(books, 2, ends=True)
+    books.receive(late(0, 3, 4))
+    books.receive(late(2, 5))
+    assert [books.pop(0).summary["r"] for _ in range(2)] == [3, 5]
+
+
 def test_rewards_find_their_episodes_by_index():
     """Also after a transition that no step added, for rewards that have come before, or are lost."""
-    books, no = EpisodeTotals(1), np.array([False])
+    books = EpisodeTotals(1)
     books.receive(late(0, 100, 100))  # of transitions before the first step
     for index in (10, 11, 13, 14, 15):  # the call that made transition 12 raised; the second episode has one step
-        infos = {"vlm_step_index": np.array([index]), "_vlm_rewards": no, "task_reward": np.array([0.5])}
-        books.step(Step(None, np.array([np.nan]), np.array([index > 13]), no, infos, ~no))
+        step(books, index, ends=index > 13)
     assert books.is_between_episodes
     books.receive(late(10, 0, 1))
     whole = copy.deepcopy(books)

@@ -54,10 +54,10 @@ def test_a_folder_of_mixed_files_has_videos_and_folders_of_pictures_and_says_wha
 
 def test_places_are_those_of_the_times_where_a_video_has_some(folder):
     video = find_recordings(folder / "a.mp4")[0][0]
-    times = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 3.0]
+    times = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 3.0])
     object.__setattr__(video.source, "times", times)
-    np.testing.assert_allclose(video.places, np.array(times) / 3)
-    object.__setattr__(video.source, "times", [None] * 12)
+    np.testing.assert_allclose(video.places, times / 3)
+    object.__setattr__(video.source, "times", np.full(12, np.nan))
     np.testing.assert_allclose(video.places, np.linspace(0, 1, 12))
 
 

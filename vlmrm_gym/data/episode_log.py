@@ -124,17 +124,17 @@ class EpisodeLog:
         """Replace the episodes by those of a file that `save` wrote; the oldest go if they are more than `max_bytes`.
 
         Raises:
-            OSError, ValueError, KeyError: The file cannot be read, or is damaged.
+            OSError, ValueError, LookupError: The file cannot be read, or is damaged.
         """
-        loaded = []
         with open(file, "rb") if isinstance(file, str | Path) else nullcontext(file) as opened:
             arrays = unpack_arrays(opened)
-        names: dict[str, list[str]] = {}
-        for name in arrays:
-            names.setdefault(name.partition(".")[0], []).append(name)
-        for i, numbers in enumerate(parse_json(str(arrays["index"]))):
-            loaded.append(_unpack(numbers, {name.partition(".")[2]: arrays[name] for name in names[str(i)]}))
-        self._episodes, self._nbytes = deque(loaded), sum(episode.nbytes for episode in loaded)
+        index = parse_json(str(arrays.pop("index")))
+        columns: list[dict[str, NDArray[Any]]] = [{} for _ in index]
+        for name, array in arrays.items():
+            episode, _, column = name.partition(".")
+            columns[int(episode)][column] = array
+        self._episodes = deque(map(_unpack, index, columns))
+        self._nbytes = sum(episode.nbytes for episode in self._episodes)
         self._make_room()
 
     def _make_room(self) -> None:

@@ -37,13 +37,13 @@ class TimedFrame(NamedTuple):
     """When it is shown; None if that is not known."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Video:
     """A video file that ffmpeg can decode."""
 
     path: Path
-    times: Sequence[float | None]
-    """When each picture is shown, in seconds."""
+    times: NDArray[np.float64]
+    """When each picture is shown, in seconds; NaN where that is not known."""
     size: tuple[int, int]
     """Width and height of its pictures."""
     frame_size: tuple[int, int]
@@ -59,15 +59,15 @@ class Video:
     @property
     def fps(self) -> float | None:
         """Frames per second, on average; None if that is not known."""
-        first, last = self.times[0] or 0.0, self.times[-1] or 0.0
-        return max((self.count - 1) / (last - first), 0.01) if last > first else None
+        length = self.times[-1] - self.times[0]
+        return float(max((self.count - 1) / length, 0.01)) if length > 0 else None
 
     @classmethod
     def open(cls, path: Path) -> "Video":
         """Decode it once for its size and its times. An InputError if it is none, or has too many pixels."""
         check_file(path)
         times = ["-an", "-sn", "-fps_mode", "passthrough", "-enc_time_base", "demux", "-f", "framecrc", "-"]
-        run = subprocess.run(_ffmpeg(path, *times), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        run = subprocess.run(_ffmpeg(path, *times), capture_output=True, check=False)
         for width, height in re.findall(rb"Picture size (\d+)x(\d+) exceeds", run.stderr):
             _check_pixels(path, int(width), int(height))
         headers = dict(re.findall(r"^#(\w+) 0: (\d+\D\d+)$", text := run.stdout.decode(), re.MULTILINE))
@@ -77,7 +77,7 @@ class Video:
             raise InputError(f"{path} cannot be read: {truncate(reason[0])}. Pass a video, or a folder of pictures.")
         width, height = map(int, headers["dimensions"].split("x"))
         base, size, layout = Fraction(headers["tb"]), (width, height), read_layout(path)
-        seconds = [None if one == "NOPTS" else float(int(one) * base) for one in shown]
+        seconds = np.array([np.nan if one == "NOPTS" else float(int(one) * base) for one in shown])
         if layout is None:
             return cls(path, seconds, size, size, None)
         if layout.video_size == size:
@@ -93,23 +93,23 @@ class Video:
         """Decode it: each picture once, at its own time; see `frame_size`. An InputError if it is damaged."""
         (width, height), (frame_width, frame_height) = self.size, self.frame_size
         raw = ["-fps_mode", "passthrough", "-s", f"{width}x{height}", "-pix_fmt", "rgb24", "-f", "rawvideo", "-"]
-        pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         with reading(self.path), subprocess.Popen(_ffmpeg(self.path, *raw), **pipes) as decoder:
+            assert decoder.stdout is not None
             try:
-                for number, seconds in enumerate(self.times):
-                    data = decoder.stdout.read(width * height * 3)  # pyright: ignore[reportOptionalMemberAccess]
+                for number, seconds in enumerate(self.times.tolist()):
+                    data = decoder.stdout.read(width * height * 3)
                     if len(data) < width * height * 3:
                         raise ValueError(f"it is damaged after {number:,} of {self.count:,} frames")
                     frame = np.frombuffer(data, np.uint8).reshape(height, width, 3)
-                    yield TimedFrame(frame[:frame_height, :frame_width], seconds)
+                    yield TimedFrame(frame[:frame_height, :frame_width], None if np.isnan(seconds) else seconds)
             finally:
                 decoder.kill()
 
 
 def read_layout(path: Path) -> Layout | None:
     """Read the layout that a video's metadata have; None if they have none, or the file cannot be read."""
-    command = _ffmpeg(path, "-f", "ffmetadata", "-")
-    read = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    read = subprocess.run(_ffmpeg(path, "-f", "ffmetadata", "-"), capture_output=True, check=False)
     comment = _COMMENT.search(read.stdout.decode(errors="replace"))
     video_width, video_height, width, height = (0, 0, 0, 0) if comment is None else map(int, comment.groups())
     is_part = 0 < width <= video_width and 0 < height <= video_height
@@ -167,18 +167,15 @@ def open_frames(path: Path, fps: float | None = None) -> Video | Pictures:
     An InputError if it does not exist, cannot be read, or has no pictures; or `fps` is given for a video.
     """
     with reading(path):
-        if path.is_dir():
-            paths = sorted((file for file in path.iterdir() if is_picture(file)), key=_natural)
-        elif path.exists():
-            paths = [path] if is_picture(path) else None
-        else:
+        if not path.exists():
             raise InputError(f"There is no file or folder {path}. Pass a video, or a folder of pictures.")
-    if paths == []:
-        raise InputError(f"The folder {path} must have pictures ({' '.join(PICTURES)}). Received none.")
-    if paths is not None:
-        pictures = Pictures(paths, fps)
+        files = sorted(path.iterdir(), key=_natural) if path.is_dir() else [path]
+        pictures = Pictures([file for file in files if is_picture(file)], fps)
+    if pictures.count:
         next(pictures.frames())  # if the first cannot be decoded, that is said before a model is loaded
         return pictures
+    if path.is_dir():
+        raise InputError(f"The folder {path} must have pictures ({' '.join(PICTURES)}). Received none.")
     if fps is not None:
         raise InputError(f"`fps` is for pictures. Received {fps:g} for {path}, a video with its own. Leave it out.")
     return Video.open(path)

@@ -12,17 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
-from vlmrm_gym._util.untrusted import check_hdf5, parse_json, read_json, read_text, reading
+from vlmrm_gym._util.untrusted import read_text, reading
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.data.dataset_folder import LABELS, DatasetFolder
+from vlmrm_gym.data.minari import DAMAGE, MinariData
 from vlmrm_gym.data.trajectory import Trajectory
 from vlmrm_gym.states.scene_changes import check_read, load_changes
 from vlmrm_gym.states.states import States
 
 _MAX_LABELS = 2**28
 """Bytes of a table."""
-_DTYPE = re.compile(r"bool|u?int\d+|float\d+", re.ASCII)
-"""Of the numbers of a space."""
 _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 _VALUES = {"": None, "0": False, "false": False, "1": True, "true": True}
 
@@ -51,39 +50,14 @@ def check_environment(folder: Path, id: str, env_kwargs: Mapping[str, Any] | Non
 
 def read_dataset(folder: Path) -> list[Trajectory]:
     """Read all episodes of a complete dataset of `vlmrm-gym dataset`; an InputError if it is none, or is damaged."""
-    from minari.dataset.minari_storage import MinariStorage
-
     dataset, settings = DatasetFolder(folder), read_settings(folder)
-    with reading(f"The dataset {folder}", LookupError, TypeError, AttributeError, AssertionError, RuntimeError):
-        number = check_data(dataset.data)  # before Minari opens anything
-        episodes = MinariStorage.read(dataset.data).get_episodes(range(number))
+    data = MinariData(dataset.data)
+    with reading(f"The dataset {folder}", *DAMAGE):
+        episodes = data.read(range(data.count))
         rollouts = [_to_rollout(one, settings["policy"], dataset.scene_changes(one["id"])) for one in episodes]
         if len(shapes := {rollout.states.rows.shape[1:] for rollout in rollouts}) > 1:
             raise ValueError(f"states of all episodes must have the same shape. Received {short_repr(shapes)}")
     return rollouts
-
-
-def check_data(data: Path) -> int:
-    """See that Minari reads arrays of one file, and makes nothing else; returns the number of episodes."""
-    known = read_json(data / "metadata.json")
-    number = known["total_episodes"]
-    if known["data_format"] != "hdf5":
-        raise ValueError("it must have the format hdf5")
-    if type(number) is not int or number < 1:
-        raise ValueError(f"it must have at least one episode. Received {short_repr(number)}")
-    # Without spaces, Minari would make the environment that the metadata describe: code that a stranger's file names.
-    waiting = [parse_json(known[name]) for name in ("observation_space", "action_space")]
-    has_pictures = False
-    while waiting:
-        space = waiting.pop()
-        inner = space.get("subspaces", ())
-        waiting += inner.values() if isinstance(inner, dict) else inner
-        if not _DTYPE.fullmatch(space.get("dtype", "int64")):
-            raise ValueError(f"a space must be of numbers. Received {short_repr(space['dtype'])}")
-        has_pictures |= space.get("dtype") == "uint8" and len(space.get("shape", ())) > 1
-    is_jpeg = known.get("jpeg_encoding", True) is not False and has_pictures
-    check_hdf5(data / "main_data.hdf5", pictures=("observations", "actions") if is_jpeg else ())
-    return number
 
 
 def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Trajectory:
@@ -91,11 +65,8 @@ def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Tr
 
     def column(name: str, values: Any, extra: int, kinds: str) -> NDArray[Any]:
         array = np.asarray(values)
-        if (
-            array.shape[:1] != (steps + extra,)
-            or array.dtype.kind not in kinds
-            or (array.ndim > 1) != (name == "state")
-        ):
+        has_rows = array.shape[:1] == (steps + extra,) and (array.ndim > 1) == (name == "state")
+        if not has_rows or array.dtype.kind not in kinds:
             raise ValueError(f"`{name}` of episode {episode['id']} is {array.dtype} {array.shape} for {steps} steps")
         return array
 
@@ -170,25 +141,26 @@ def read_labels(path: Path, rollouts: Sequence[Trajectory]) -> list[NDArray[np.b
     file cannot be read, lacks a column or the label of a step, or has a line for a step that does not exist, two for
     the same step, or an unreadable value.
     """
-    labels = {(i, step): "" for i, rollout in enumerate(rollouts) for step in range(len(rollout))}
-    lines: dict[tuple[int, int], int] = {}
+    places = [(i, step) for i, rollout in enumerate(rollouts) for step in range(len(rollout))]
+    labels, unread = dict[tuple[int, int], bool | None](), set(places)
     with reading(path, csv.Error):
         table = open_table(path, LABELS)
         for row in table:
             words = [(row[name] or "").strip().lower() for name in LABELS]
             episode, step = (int(word) if _NUMBER.fullmatch(word) else -1 for word in words[:2])
-            place, line = (episode, step), table.line_num
-            if place not in labels or words[2] not in _VALUES or lines.setdefault(place, line) != line:
+            if (episode, step) not in unread or words[2] not in _VALUES:
                 raise InputError(
-                    f"{path}, line {line}: `episode` and `step` must be a step of the dataset, each in one line, and "
-                    f"`success` 0, 1, true or false. Received {short_repr([row[name] for name in LABELS])}."
+                    f"{path}, line {table.line_num}: `episode` and `step` must be a step of the dataset, each in one "
+                    f"line, and `success` 0, 1, true or false. Received {short_repr([row[name] for name in LABELS])}."
                 )
-            labels[place] = words[2]
-    if lacking := [place for place, word in labels.items() if not word]:
+            unread.remove((episode, step))
+            labels[episode, step] = _VALUES[words[2]]
+    if lacking := [place for place in places if labels.get(place) is None]:
         first = ", ".join(f"step {step} of episode {episode}" for episode, step in lacking[:3])
         more = f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else ""
         raise InputError(
-            f"{path} must have a label for every step. {len(lacking):,} of {len(labels):,} lack one: {first}{more}. "
+            f"{path} must have a label for every step. {len(lacking):,} of {len(places):,} lack one: {first}{more}. "
             "Write 0 or 1 in the column `success`."
         )
-    return [np.array([_VALUES[labels[i, step]] for step in range(len(rollout))]) for i, rollout in enumerate(rollouts)]
+    ends = np.cumsum([len(rollout) for rollout in rollouts])
+    return np.split(np.array([labels[place] for place in places], dtype=np.bool_), ends[:-1])

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-_KEYS = ("vlm_rewards", "vlm_scored", "vlm_features", "vlm_task_rewards", "vlm_reward_version")
+_KEYS = ("vlm_reward_start", "vlm_rewards", "vlm_scored", "vlm_features", "vlm_task_rewards", "vlm_reward_version")
 _KEYS += ("vlm_terms", "vlm_success")
-"""The entries of infos that belong to late transitions, in the order of the fields of `Late` from `rewards` on."""
+"""The entries of infos that belong to late transitions, in the order of the fields of `Late` after `env`."""
 
 
 class Late(NamedTuple):
@@ -41,8 +41,8 @@ class Late(NamedTuple):
 
     def as_info(self) -> dict[str, Any]:
         """The entries that the info of this environment has in `vlmrm_gym.sb3`; see `vlmrm_gym.infos`."""
-        columns = zip(_KEYS, self[2:], strict=True)
-        return {"vlm_reward_start": self.start, **{key: column for key, column in columns if column is not None}}
+        columns = zip(_KEYS, self[1:], strict=True)
+        return {key: column for key, column in columns if column is not None}
 
 
 def read_late(infos: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Late]:
@@ -70,7 +70,7 @@ def read_late(infos: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[La
     """
     if isinstance(infos, Mapping):
         arrived = np.flatnonzero(infos["_vlm_rewards"]).tolist() if "_vlm_rewards" in infos else []
-        return [_read(i, {key: infos[key][i] for key in ("vlm_reward_start", *_KEYS) if key in infos}) for i in arrived]
+        return [_read(i, {key: infos[key][i] for key in _KEYS if key in infos}) for i in arrived]
     if isinstance(infos, str) or not all(isinstance(info, Mapping) for info in infos):
         raise TypeError(
             "`infos` must be the infos of a VLMRewardVectorEnv, a dict, or of a VLMVecEnv, a list of dicts. Received "
@@ -92,16 +92,10 @@ def _join(column: Sequence[Any]) -> Any:
 
 
 def _read(env: int, info: Mapping[str, Any]) -> Late:
-    rewards, scored, features, task_rewards, version, terms, success = (info.get(key) for key in _KEYS)
-    rewards = np.asarray(rewards, dtype=np.float32)
-    return Late(
-        env,
-        int(info["vlm_reward_start"]),
-        rewards,
-        np.full(rewards.shape, True) if scored is None else scored,
-        features,
-        task_rewards,
-        None if version is None else np.broadcast_to(version, rewards.shape),  # one number where they arrive together
-        terms,
-        success,
-    )
+    columns: list[Any] = [info.get(key) for key in _KEYS]
+    late = Late(env, *columns)
+    rewards = np.asarray(late.rewards, dtype=np.float32)
+    scored = np.full(rewards.shape, True) if late.scored is None else late.scored
+    # The version is one number where the rewards arrive together.
+    versions = None if late.versions is None else np.broadcast_to(late.versions, rewards.shape)
+    return late._replace(start=int(late.start), rewards=rewards, scored=scored, versions=versions)

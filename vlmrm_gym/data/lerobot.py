@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ TASK_REWARD = "next.task_reward"
 VERSION = "v3.0"
 _QUANTILES = (1, 10, 50, 90, 99)
 _MAX_ROWS, _BATCH = 2**24, 64
-"""Of all tables together; and those that are in memory at once, with all of their columns."""
+"""Of all tables of a folder; and those that are in memory at once, with all of their columns."""
 _NUMBERS = ("int32", "int64", "float", "double", "bool")
 
 
@@ -71,7 +71,7 @@ class LeRobotDataset:
     def lengths(self) -> list[int]:
         """The frames of each episode."""
         with self._reading():
-            episodes = self._column("episode_index")
+            (episodes,) = self._columns("data", "episode_index")
             ends = np.append(np.flatnonzero(np.diff(episodes)), len(episodes) - 1)
             if episodes[ends].tolist() != list(range(len(ends))):
                 raise ValueError("its episodes must be numbered from 0, one after the other")
@@ -83,17 +83,14 @@ class LeRobotDataset:
         features = self._info["features"]
         name = TASK_REWARD if TASK_REWARD in features else REWARD
         with self._reading():
-            own = self._column(name).astype(np.float64) if name in features else np.full(1, np.nan)
+            own = self._columns("data", name)[0].astype(np.float64) if name in features else np.full(1, np.nan)
         return None if np.isnan(own).all() else own
 
-    def frames(self) -> Generator[Generator[NDArray[np.uint8]]]:
+    def frames(self) -> Generator[Iterator[NDArray[np.uint8]]]:
         """The frames of each episode, uint8 (H, W, 3): decoded as they are taken, each once, all before the next."""
         with closing(self._shown() if self._is_video else self._stored()) as frames:
-            for number, length in enumerate(self.lengths):
-                yield self._take(frames, number, length)
-            with self._reading():
-                if next(frames, None) is not None:
-                    raise ValueError("it has more frames than rows")
+            for length in self.lengths:
+                yield islice(frames, length)
 
     def write(self, folder: Path, rewards: NDArray[np.float32]) -> None:
         """Write a copy with rewards, float32 (number of frames,), as `REWARD`; its own become `TASK_REWARD`, or NaN."""
@@ -105,7 +102,8 @@ class LeRobotDataset:
         if own is not None:
             columns[TASK_REWARD] = own.astype(np.float32)
         shutil.copytree(self.folder, folder, copy_function=_link, ignore=self._left_out)
-        for file, path in zip(self._data(), self._paths("data"), strict=True):
+        for path in self._paths("data"):
+            file = _open(path)
             copy = folder / path.relative_to(self.folder)
             copy.parent.mkdir(parents=True, exist_ok=True)
             old = file.schema_arrow
@@ -136,64 +134,54 @@ class LeRobotDataset:
     def _left_out(self, folder: str, names: list[str]) -> list[str]:
         return ["data"] if Path(folder) == self.folder else []
 
-    def _paths(self, *parts: str) -> list[Path]:
-        if paths := sorted(self.folder.joinpath(*parts).glob("chunk-*/file-*.parquet")):
+    def _paths(self, tables: str) -> list[Path]:
+        if paths := sorted((self.folder / tables).glob("chunk-*/file-*.parquet")):
             return paths
-        raise InputError(f"The dataset {self.folder} must have files in {'/'.join(parts)}. Received none.")
+        raise InputError(f"The dataset {self.folder} must have files in {tables}. Received none.")
 
-    def _data(self) -> Iterator[Any]:
-        return map(_open, self._paths("data"))
-
-    def _column(self, name: str) -> NDArray[Any]:
-        files = list(self._data())
+    def _columns(self, tables: str, *names: str) -> list[NDArray[Any]]:
+        """Read columns of numbers, each as one array."""
+        files = [_open(path) for path in self._paths(tables)]
         if sum(file.metadata.num_rows for file in files) > _MAX_ROWS:
-            raise ValueError(f"it must have at most {_MAX_ROWS:,} frames")
-        for file in files:
-            kind = file.schema_arrow.field(name).type
-            if str(kind) not in _NUMBERS:
-                raise ValueError(f"{name} must be numbers. Received {kind}")
-        return np.concatenate([file.read([name])[0].to_numpy() for file in files])
+            raise ValueError(f"{tables} must have at most {_MAX_ROWS:,} rows")
+        for name in names:
+            if wrong := {str(file.schema_arrow.field(name).type) for file in files}.difference(_NUMBERS):
+                raise ValueError(f"{name} must be numbers. Received {', '.join(wrong)}")
+        return [np.concatenate([file.read([name])[0].to_numpy() for file in files]) for name in names]
 
     def _stored(self) -> Generator[NDArray[np.uint8]]:
         """Decode the frames that are stored as pictures in the tables."""
-        for file in self._data():
-            for batch in file.iter_batches(16, columns=[self.camera]):
-                for picture in batch.column(0):
-                    with reading(f"A picture of {self.camera}", LookupError, TypeError):
-                        yield decode_picture(io.BytesIO(picture.as_py()["bytes"]), self.camera)
+        with self._reading():
+            for path in self._paths("data"):
+                for batch in _open(path).iter_batches(16, columns=[self.camera]):
+                    for picture in batch.column(0):
+                        with reading(f"A picture of {self.camera}", LookupError, TypeError):
+                            yield decode_picture(io.BytesIO(picture.as_py()["bytes"]), self.camera)
 
     def _shown(self) -> Generator[NDArray[np.uint8]]:
         """Decode the videos, one after the other, and take the frames that the episodes name by their times."""
-        key = f"videos/{self.camera}"
-        columns = ["episode_index", *(f"{key}/{name}" for name in ("chunk_index", "file_index", "from_timestamp"))]
-        places = [row for path in self._paths("meta", "episodes") for row in _rows(_open(path), columns)]
-        times = iter(self._column("timestamp").tolist())
-        if [row[0] for row in places] != list(range(len(self.lengths))):
-            raise ValueError("meta/episodes must have its episodes, in order")
-        for (chunk, number), rows in groupby(places, key=lambda row: (int(row[1]), int(row[2]))):
-            path = self.folder / "videos" / self.camera / f"chunk-{chunk:03d}" / f"file-{number:03d}.mp4"
-            video = Video.open(path)
-            shown = np.array([np.nan if one is None else one for one in video.times])
-            if not (np.diff(shown) > 0).all():
-                raise ValueError(f"{path} must have frames at increasing times")
-            with closing(video.frames()) as decoded:
-                frame, at = np.empty(0, np.uint8), -1
-                for episode, _, _, start in rows:
-                    for _ in range(self.lengths[episode]):
-                        wanted = start + next(times)
-                        index = min(int(np.searchsorted(shown, wanted - 0.5 / self._fps)), len(shown) - 1)
-                        if index <= at or abs(shown[index] - wanted) > 0.6 / self._fps:
-                            raise ValueError(f"{path} has no frame of episode {episode} at {wanted:.3f} s")
-                        while at < index:
-                            frame, at = next(decoded).frame, at + 1
-                        yield frame
-
-    def _take(self, frames: Generator[NDArray[np.uint8]], episode: int, length: int) -> Generator[NDArray[np.uint8]]:
-        for taken in range(length):
-            with self._reading():
-                if (frame := next(frames, None)) is None:
-                    raise ValueError(f"episode {episode} has {length} rows, and {taken} frames")
-            yield frame
+        names = [f"videos/{self.camera}/{name}" for name in ("from_timestamp", "chunk_index", "file_index")]
+        with self._reading():
+            numbers, starts, *places = self._columns("meta/episodes", "episode_index", *names)
+            if numbers.tolist() != list(range(len(self.lengths))):
+                raise ValueError("meta/episodes must have its episodes, in order")
+            episodes = np.repeat(np.arange(len(numbers)), self.lengths)
+            times = starts[episodes] + self._columns("data", "timestamp")[0]
+            videos = [f"chunk-{chunk:03d}/file-{file:03d}.mp4" for chunk, file in zip(*places, strict=True)]
+            for name, group in groupby(range(len(videos)), key=videos.__getitem__):
+                path = self.folder / "videos" / self.camera / name
+                video, rows = Video.open(path), np.flatnonzero(np.isin(episodes, list(group)))
+                if not (np.diff(video.times) > 0).all():
+                    raise ValueError(f"{path} must have frames at increasing times")
+                shown = np.searchsorted(video.times, times[rows] - 0.5 / self._fps).clip(max=video.count - 1)
+                is_near = np.abs(video.times[shown] - times[rows]) <= 0.6 / self._fps
+                if len(lacking := rows[~is_near | (np.diff(shown, prepend=-1) <= 0)]):
+                    row = lacking[0]
+                    raise ValueError(f"{path} has no frame of episode {episodes[row]} at {times[row]:.3f} s")
+                taken = set(shown.tolist())
+                with closing(video.frames()) as decoded:
+                    until_last = enumerate(islice(decoded, shown[-1] + 1))
+                    yield from (one.frame for number, one in until_last if number in taken)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -213,14 +201,6 @@ def _open(path: Path) -> Any:
 
     check_file(path)
     return ParquetFile(path)
-
-
-def _rows(file: Any, columns: list[str]) -> list[tuple[Any, ...]]:
-    kinds = {name: str(file.schema_arrow.field(name).type) for name in columns}
-    if file.metadata.num_rows > _MAX_ROWS or not set(kinds.values()) <= set(_NUMBERS):
-        raise ValueError(f"meta/episodes must have numbers in at most {_MAX_ROWS:,} rows. Received {kinds}")
-    read = file.read(columns)
-    return list(zip(*(read.column(name).to_pylist() for name in columns), strict=True))
 
 
 def _add_features(metadata: Any, names: Any) -> Any:

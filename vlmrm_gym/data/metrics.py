@@ -58,14 +58,7 @@ def epic_distance(reward: ArrayLike, success: ArrayLike) -> float:
 def best_threshold(reward: ArrayLike, success: ArrayLike) -> float:
     """Choose the threshold that tells successes from failures best: the fewest misses and false positives, as shares.
 
-    It lies in the middle between two rewards, of equally good ones the widest apart (Youden's index).
-
-    Args:
-        reward: float (N,).
-        success: bool (N,), with both True and False.
-
-    Raises:
-        ValueError: As `auc`.
+    It lies in the middle between two rewards, of equally good ones the widest apart (Youden's index). Raises as `auc`.
     """
     rewards, successes = check_labelled(reward, success, both=True)
     levels = np.unique(rewards)
@@ -89,12 +82,7 @@ def all_alike(values: ArrayLike) -> bool:
 
 
 def check_labelled(reward: ArrayLike, success: ArrayLike, *, both: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Convert rewards to float64 (N,) and success labels to bool (N,).
-
-    Raises:
-        ValueError: There are none, lengths differ, labels are not bool, a reward is not finite, or the labels are all
-            the same and `both` are needed.
-    """
+    """Convert rewards to float64 (N,), finite, and success labels to bool (N,), of which `both` may be needed."""
     rewards, successes = np.asarray(reward, dtype=np.float64), np.asarray(success)
     if rewards.ndim != 1 or not len(rewards) or rewards.shape != successes.shape or successes.dtype != bool:
         raise ValueError(
@@ -104,6 +92,6 @@ def check_labelled(reward: ArrayLike, success: ArrayLike, *, both: bool = False)
     if len(wrong := np.flatnonzero(~np.isfinite(rewards))):
         received = f"{rewards[wrong[0]]} at {wrong[0]}, and {len(wrong)} such in all"
         raise ValueError(f"`reward` must be finite. Received {received}.")
-    if both and len(set(successes.tolist())) == 1:
+    if both and successes.all() == successes.any():
         raise ValueError(f"`success` must have both True and False. Received {len(successes)} times the same.")
     return rewards, successes

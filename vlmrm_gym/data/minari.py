@@ -1,8 +1,9 @@
 """Minari datasets of others and of `vlmrm-gym dataset`: their frames, and copies with other rewards."""
 
 import json
+import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.files import atomic_write_text
-from vlmrm_gym._util.untrusted import read_json, reading
+from vlmrm_gym._util.untrusted import check_hdf5, parse_json, read_json, reading
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.data.labels import check_data
 
-_DAMAGE = (LookupError, TypeError, AttributeError, AssertionError, RuntimeError)
+DAMAGE = (LookupError, TypeError, AttributeError, AssertionError, RuntimeError)
 """What Minari raises for a dataset that is damaged."""
+_DTYPE = re.compile(r"bool|u?int\d+|float\d+", re.ASCII)
+"""Of the numbers of a space."""
 
 
 def find_data(folder: Path) -> Path | None:
@@ -24,17 +26,24 @@ def find_data(folder: Path) -> Path | None:
     return next((one for one in (folder, folder / "data") if (one / "main_data.hdf5").is_file()), None)
 
 
-class MinariFrames:
-    """A Minari dataset whose observations are frames, or have one entry that is; an InputError if it is damaged."""
+class MinariData:
+    """The data of a Minari dataset, which may be a stranger's; an InputError if it is damaged."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        with reading(f"The dataset {data}", *_DAMAGE):
-            self.count = check_data(data)
+        with reading(f"The dataset {data}", *DAMAGE):
+            self.count = _check_data(data)
 
-    def read(self, episode: int) -> NDArray[np.uint8]:
-        """Read the frames of an episode, uint8 (T + 1, H, W, 3). An InputError if it has none."""
-        observed = _read(self.data, episode)["observations"]
+    def read(self, numbers: Iterable[int]) -> Iterable[dict[str, Any]]:
+        """Read episodes, as Minari returns them."""
+        from minari.dataset.minari_storage import MinariStorage
+
+        return MinariStorage.read(self.data).get_episodes(numbers)
+
+    def frames(self, episode: int) -> NDArray[np.uint8]:
+        """Read the frames of an episode, uint8 (T + 1, H, W, 3): its observations, or the one entry that is frames."""
+        with reading(f"The dataset {self.data}", *DAMAGE):
+            (observed,) = (one["observations"] for one in self.read([episode]))
         entries = observed.values() if isinstance(observed, dict) else [observed]
         frames = [one for one in map(np.asarray, entries) if one.dtype == np.uint8 and one.shape[3:] == (3,)]
         if len(frames) != 1:
@@ -48,7 +57,7 @@ def read_task_rewards(data: Path, count: int) -> Iterator[NDArray[np.float64]]:
     """Read the environment's own rewards of each of `count` episodes, float64 (T,)."""
     import h5py
 
-    with reading(f"The dataset {data}", *_DAMAGE), h5py.File(data / "main_data.hdf5", "r") as file:
+    with reading(f"The dataset {data}", *DAMAGE), h5py.File(data / "main_data.hdf5", "r") as file:
         for number in range(count):  # not by Minari, which would decode the frames, too
             episode: Any = file[f"episode_{number}"]
             infos: Any = episode.get("infos", {})
@@ -80,11 +89,27 @@ def write_rewards(data: Path, out: Path, labels: Sequence[str], rewards: Sequenc
     atomic_write_text(out / "metadata.json", json.dumps(metadata))
 
 
-def _read(data: Path, episode: int) -> dict[str, Any]:
-    from minari.dataset.minari_storage import MinariStorage
-
-    with reading(f"The dataset {data}", *_DAMAGE):
-        return next(iter(MinariStorage.read(data).get_episodes([episode])))
+def _check_data(data: Path) -> int:
+    """See that Minari reads arrays of one file, and makes nothing else; returns the number of episodes."""
+    known = read_json(data / "metadata.json")
+    number = known["total_episodes"]
+    if known["data_format"] != "hdf5":
+        raise ValueError("it must have the format hdf5")
+    if type(number) is not int or number < 1:
+        raise ValueError(f"it must have at least one episode. Received {short_repr(number)}")
+    # Without spaces, Minari would make the environment that the metadata describe: code that a stranger's file names.
+    waiting = [parse_json(known[name]) for name in ("observation_space", "action_space")]
+    has_pictures = False
+    while waiting:
+        space = waiting.pop()
+        inner = space.get("subspaces", ())
+        waiting += inner.values() if isinstance(inner, dict) else inner
+        if not _DTYPE.fullmatch(space.get("dtype", "int64")):
+            raise ValueError(f"a space must be of numbers. Received {short_repr(space['dtype'])}")
+        has_pictures |= space.get("dtype") == "uint8" and len(space.get("shape", ())) > 1
+    is_jpeg = known.get("jpeg_encoding", True) is not False and has_pictures
+    check_hdf5(data / "main_data.hdf5", pictures=("observations", "actions") if is_jpeg else ())
+    return number
 
 
 def _replace(group: Any, name: str, values: NDArray[Any]) -> None:

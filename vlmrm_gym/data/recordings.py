@@ -1,6 +1,6 @@
 """Recordings of a task being done: videos, folders of pictures, Minari datasets with frames, arrays."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.untrusted import reading
 from vlmrm_gym.data.frames import Pictures, TimedFrame, Video, is_picture, open_frames
-from vlmrm_gym.data.minari import MinariFrames, find_data
+from vlmrm_gym.data.minari import MinariData, find_data
 
 SUFFIXES = (".mp4", ".gif", ".webm", ".mov", ".mkv", ".avi", ".m4v", ".mpg", ".mpeg")
 """Suffixes of the videos in a folder."""
@@ -64,10 +64,10 @@ class Recording:
     @property
     def places(self) -> NDArray[np.float64]:
         """Where the frames are in time, float64 (T,), from 0 to 1: by their times, or else by their numbers."""
-        times: Sequence[float | None] = self.source.times if isinstance(self.source, Video) else [None]
-        known = np.array([np.nan if one is None else one for one in times])
-        has_times = len(known) == self.source.count and (np.diff(known) > 0).all()
-        places = (known if has_times else np.arange(self.source.count))[self.taken]
+        source, places = self.source, np.arange(self.source.count)
+        if isinstance(source, Video) and (np.diff(source.times) > 0).all():
+            places = source.times
+        places = places[self.taken]
         return (places - places[0]) / (places[-1] - places[0])
 
     def frames(self) -> Generator[TimedFrame]:
@@ -95,8 +95,8 @@ def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
     if not path.is_dir():
         return [Recording(str(path), open_frames(path))], []
     if (data := find_data(path)) is not None:
-        source = MinariFrames(data)
-        return [of_array(source.read(i), f"{data}, episode {i}") for i in range(source.count)], []
+        source = MinariData(data)
+        return [of_array(source.frames(i), f"{data}, episode {i}") for i in range(source.count)], []
     found, skipped = [], []
     with reading(path):
         inside = sorted(path.iterdir())

@@ -111,7 +111,7 @@ class ReplayBuffer:
             fields={name: self._allocate(space) for name, space in spaces.items()},
             num_envs=envs.num_envs,
             fingerprint="" if featured is None else featured.head.fingerprint,
-            expected=featured is not None,
+            may_have_features=featured is not None,
         )
         if featured is not None and featured.feature_shape is not None:
             self._late.allocate(featured.feature_shape)
@@ -152,10 +152,8 @@ class ReplayBuffer:
                 "VLMRewardVectorEnv around a vector of unscored environments."
             )
         num_envs = self._late.num_envs
-        terminated, truncated = (
-            as_flags(f"`{name}`", flags, num_envs)
-            for name, flags in (("terminations", terminations), ("truncations", truncations))
-        )
+        terminated = as_flags("`terminations`", terminations, num_envs)
+        ends = terminated | as_flags("`truncations`", truncations, num_envs)
         step = {
             **flatten_field("observations", observations),
             "actions": actions,
@@ -164,8 +162,8 @@ class ReplayBuffer:
         }
         step = {name: np.array(values) for name, values in step.items()}
         if self._same_step:  # an ended environment returned the first observation of its next episode
-            check_final_observations(infos, terminated | truncated)
-            for i in np.flatnonzero(terminated | truncated):
+            check_final_observations(infos, ends)
+            for i in np.flatnonzero(ends):
                 for name, values in flatten_field("next_observations", infos["final_obs"][i]).items():
                     step[name][i] = values
         transitions = list(zip(*(step[name] for name in self._late.waiting_fields), strict=True))

@@ -1,7 +1,8 @@
 """Rollouts of any policy, in an environment that a command line names and that is not scored."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import gymnasium as gym
@@ -32,23 +33,27 @@ def play(
     observation, _ = env.reset(seed=seed)
     view.reset()
     observations, captured = [copy.deepcopy(observation)], [capture_state(view)]
-    actions: list[Any] = []
-    infos: list[dict[str, Any]] = []
-    results: list[tuple[float, bool, bool]] = []
+    actions, results = list[Any](), list[tuple[float, bool, bool, float]]()
     for _ in range(steps):
         action = act(observation)
         actions.append(copy.deepcopy(action))
         observation, reward, terminated, truncated, info = env.step(action)
         observations.append(copy.deepcopy(observation))  # the environment may reuse its arrays
         captured.append(capture_state(view))
-        infos.append(info)
+        success = float(bool(info["success"])) if "success" in info else np.nan
         with as_input_error():
-            results.append((as_task_reward(env, reward), bool(terminated), bool(truncated)))
+            results.append((as_task_reward(env, reward), bool(terminated), bool(truncated), success))
         if terminated or truncated:
             break
-    task_rewards, terminations, truncations = (np.array(column) for column in zip(*results, strict=True))
+    task_rewards, terminations, truncations, success = (np.array(column) for column in zip(*results, strict=True))
     truncations[-1] |= not terminations[-1]
-    states = _stack_states(captured)
+    rows, changes = zip(*captured, strict=True)
+    if any(change is not None and change.frame is not None for change in changes):
+        raise InputError(
+            "The environment changed to a model or an appearance that its states cannot describe. Pass an environment "
+            "that keeps its own."
+        )
+    states = States(np.stack(rows), changes if any(change is not None for change in changes) else None)
     return Trajectory(
         source=source,
         states=states[1:],
@@ -58,7 +63,7 @@ def play(
         task_rewards=task_rewards,
         terminated=terminations,
         truncated=truncations,
-        success=np.array([float(bool(info["success"])) if "success" in info else np.nan for info in infos]),
+        success=success,
     )
 
 
@@ -80,23 +85,8 @@ def capture_state(view: StateView) -> tuple[NDArray[Any], SceneChange | None]:
         return view.capture()
 
 
-def _stack_states(captured: Sequence[tuple[NDArray[Any], SceneChange | None]]) -> States:
-    rows, changes = zip(*captured, strict=True)
-    if any(change is not None and change.frame is not None for change in changes):
-        raise InputError(
-            "The environment changed to a model or an appearance that its states cannot describe. Pass an environment "
-            "that keeps its own."
-        )
-    return States(np.stack(rows), None if all(change is None for change in changes) else changes)
-
-
 def stack_values(space: gym.Space[Any], values: Sequence[Any]) -> Any:
-    """Stack N elements of a space.
-
-    Returns:
-        Arrays (N, ...) of the space's dtype, in dicts for `Dict` and in tuples for `Tuple`. A list for spaces whose
-        elements are not arrays.
-    """
+    """Stack N elements of a space: arrays (N, ...) of its dtype, in dicts and tuples as the space; others in a list."""
     if isinstance(space, spaces.Dict):
         return {key: stack_values(inner, [value[key] for value in values]) for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -118,16 +108,15 @@ def constant_actions(space: gym.Space[Any], rng: np.random.Generator, hold: int 
     Each coordinate of an action in a `Box` is uniform within its bounds or, as often, at one of them. Actions of other
     spaces are drawn by `space.sample`. The space itself is not changed.
     """
-    space, action, num_acted = _seeded_copy(space, rng), None, 0
+    space = _seeded_copy(space, rng)
 
-    def act(observation: Any) -> Any:
-        nonlocal action, num_acted
-        if num_acted == 0 or (hold is not None and num_acted % hold == 0):
+    def draw() -> Iterator[Any]:
+        while True:
             action = _draw_with_extremes(space, rng)
-        num_acted += 1
-        return action
+            yield from repeat(action) if hold is None else repeat(action, hold)
 
-    return act
+    actions = draw()
+    return lambda observation: next(actions)
 
 
 def _seeded_copy(space: gym.Space[Any], rng: np.random.Generator) -> gym.Space[Any]:

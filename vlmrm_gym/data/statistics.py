@@ -18,9 +18,11 @@ from vlmrm_gym.infos import read_success
 class Episode:
     """The figures of one episode so far."""
 
+    start: int = -1
+    """The `vlm_step_index` of its first step; -1 as long as it is not known."""
     steps: int = 0
     scored: int = 0
-    """How many of the steps have their rewards."""
+    """How many of the steps have their rewards, or have lost them."""
     scored_return: float = 0.0
     task_return: float = 0.0
     successes: float = 0.0
@@ -28,6 +30,11 @@ class Episode:
     is_over: bool = False
     is_lost: bool = False
     """Whether a reset ended it, or some of its steps or rewards were lost."""
+
+    @property
+    def stop(self) -> int:
+        """The `vlm_step_index` after its last step."""
+        return self.start + self.steps
 
     @property
     def is_scored(self) -> bool:
@@ -53,8 +60,6 @@ class EpisodeTotals:
     """
 
     def __init__(self, num_envs: int) -> None:
-        self._next = [-1] * num_envs
-        """The `vlm_step_index` of each environment's next transition; -1 before the first."""
         self._episodes = [deque([Episode()]) for _ in range(num_envs)]
         """Of each environment: those that wait for rewards, and at last the one in progress."""
 
@@ -70,9 +75,10 @@ class EpisodeTotals:
         current = [episodes[-1] for episodes in self._episodes]
         for i in np.flatnonzero(step.stepped).tolist():
             episode = current[i]
-            index = max(self._next[i], 0) if indices is None else int(indices[i])
-            self._skip_to(i, index)
-            self._next[i] = index + 1
+            if indices is not None:
+                episode.start = int(indices[i]) if episode.start < 0 else episode.start
+                if indices[i] > episode.stop:  # the calls that made the steps before it raised an exception
+                    episode.steps, episode.is_lost = int(indices[i]) - episode.start, True
             episode.steps += 1
             episode.task_return += float(task_rewards[i])
             episode.successes += success[i]
@@ -87,24 +93,19 @@ class EpisodeTotals:
         for i in np.flatnonzero(mask).tolist():
             if (episode := self._episodes[i][-1]).steps:
                 episode.is_over, episode.is_lost = True, episode.is_lost or is_lost
-                self._episodes[i].append(Episode())
+                self._episodes[i].append(Episode(episode.stop))
+            if is_lost:  # steps whose calls raised an exception may be between them
+                self._episodes[i][-1].start = -1
 
     def receive(self, late: Late) -> None:
         """Add the rewards of transitions. Those of earlier ones that have none will not come any more."""
-        if self._next[late.env] < 0:
-            return
-        self._skip_to(late.env, late.stop)
-        episodes = self._episodes[late.env]
-        oldest = self._next[late.env] - sum(episode.steps - episode.scored for episode in episodes)
-        num_lost, rewards = max(0, late.start - oldest), late.rewards[max(0, oldest - late.start) :]
-        for episode in episodes:
-            lost = min(num_lost, episode.steps - episode.scored)
-            num_lost -= lost
-            episode.scored += lost
-            episode.is_lost |= lost > 0
-            arrived, rewards = np.split(rewards, [episode.steps - episode.scored])
-            episode.scored += len(arrived)
-            episode.scored_return += float(arrived.sum())
+        for episode in self._episodes[late.env]:
+            first, stop = episode.start + episode.scored, min(episode.stop, late.stop)
+            if first < stop:
+                arrived = late.rewards[max(0, first - late.start) : max(0, stop - late.start)]
+                episode.scored_return += float(arrived.sum())
+                episode.scored = stop - episode.start
+                episode.is_lost |= first < late.start
 
     def pop(self, i: int, *, newest: bool = False) -> Episode | None:
         """Take an episode of an environment that is over and has all of its rewards: the oldest, or the newest.
@@ -116,12 +117,6 @@ class EpisodeTotals:
             episode = episodes.popleft()
             taken = taken if episode.is_lost else episode
         return taken
-
-    def _skip_to(self, i: int, index: int) -> None:
-        """Count the transitions before an index that no `step` added: the calls that made them raised an exception."""
-        episode, count = self._episodes[i][-1], index - self._next[i]
-        if self._next[i] >= 0 and count > 0:
-            episode.steps, episode.is_lost, self._next[i] = episode.steps + count, True, index
 
 
 class EpisodeStatistics(VectorWrapper):

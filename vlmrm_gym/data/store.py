@@ -37,8 +37,7 @@ class TransitionStore:
     in memory only, no pickle and no `state` has it.
 
     `name` is the parameter that is the capacity, for messages. `fields` are arrays or tensors (capacity, ...) by name,
-    in the order of the fields of transitions, with `rewards` last. `expected` says whether there will be features;
-    None: it is not known yet.
+    in the order of the fields of transitions, with `rewards` last. `may_have_features` is false if none can arrive.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class TransitionStore:
         fields: Mapping[str, Any] | None = None,
         num_envs: int = 1,
         fingerprint: str = "",
-        expected: bool | None = None,
+        may_have_features: bool = True,
     ) -> None:
         check_choice("features_dtype", dtype, get_args(FeaturesDtype))
         self.capacity, self._name = capacity, name
@@ -61,7 +60,7 @@ class TransitionStore:
         self.waiting_fields = tuple(name for name in self.columns if name != "rewards")
         self.num_stored = 0
         """How many transitions have been stored so far; the newest `capacity` of them are there."""
-        self.fingerprint, self.expected = fingerprint, expected
+        self.fingerprint, self._may_have_features = fingerprint, may_have_features
         self._head: Head | None = None
         self._version: int | None = None
         """Of the environments' head, when the stored rewards were made; None: that of the next rewards to arrive."""
@@ -130,7 +129,6 @@ class TransitionStore:
                 rule = f"`vlm_features` must have the shape of those stored, {stored}."
                 raise ValueError(f"{rule} Received {shape}. Make another buffer.")
             return
-        self.expected = True
         needed = self.capacity * int(np.prod(shape)) * np.dtype(self.dtype).itemsize
         available = available_memory()
         if available is not None and needed > available:
@@ -159,7 +157,6 @@ class TransitionStore:
                 raise RuntimeError(f"Rewards of {of} are not finite: {rewards}.")
             if self._head is not None:
                 raise _no_features()
-            self.expected = False
             return (rewards,)
         self.allocate(features.shape[1:])
         with np.errstate(over="ignore"):
@@ -191,7 +188,7 @@ class TransitionStore:
 
     def relabel(self, head: Head) -> None:
         """Make all rewards with this head, also those that arrive. Raises as `ReplayBuffer.relabel`."""
-        if self.expected is False or (len(self) and not self.has_features):
+        if not self._may_have_features or (len(self) and not self.has_features):
             raise _no_features()
         head, version = head_of_states(head, self.fingerprint)
         if len(self):

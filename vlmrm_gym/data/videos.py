@@ -7,6 +7,7 @@ import errno
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -61,7 +62,8 @@ def write_video(path: str | Path, fps: float, strips: Strips, quality: int = 5) 
     """
     import imageio.v2 as imageio
 
-    path, writer, count = Path(path), None, 0
+    path, count = Path(path), 0
+    writer: Any = None
     is_gif = path.suffix == ".gif"
     if not is_gif and path.suffix != ".mp4":
         raise ValueError(f"`path` must end in .mp4 or .gif. Received {str(path)!r}.")
@@ -76,15 +78,15 @@ def write_video(path: str | Path, fps: float, strips: Strips, quality: int = 5) 
                 mp4["output_params"] = ["-metadata", f"comment={comment}"]
                 gif = {"duration": 1000 / fps, "loop": 0, "comment": comment}
                 writer = imageio.get_writer(path, **(gif if is_gif else mp4))
-            writer.append_data(picture)  # pyright: ignore[reportAttributeAccessIssue]
+            writer.append_data(picture)
             count += 1
     finally:
         if writer is not None:
             writer.close()
-        # imageio does not raise what ffmpeg prints, as on a full disk, but at most that its pipe is broken.
-        if writer is not None and not is_gif and _count_frames(path) != count:
-            path.unlink(missing_ok=True)
-            raise OSError(errno.EIO, "ffmpeg could not write the video, see its message above", str(path))
+            # imageio does not raise what ffmpeg prints, as on a full disk, but at most that its pipe is broken.
+            if not is_gif and _count_frames(path) != count:
+                path.unlink(missing_ok=True)
+                raise OSError(errno.EIO, "ffmpeg could not write the video, see its message above", str(path))
 
 
 def _count_frames(path: Path) -> int | None:
@@ -126,18 +128,7 @@ def record_video(
 def save_video(
     path: str | Path, frames: Sequence[Frame], rewards: Sequence[float], *, title: str = "", fps: int = 30
 ) -> None:
-    """Write an episode as a video: each frame, and below it a plot of the rewards so far.
-
-    Args:
-        path: The file, ending in ".mp4" or ".gif".
-        frames: The scored frames, uint8 (H, W, 3) each.
-        rewards: Their rewards, as many as frames.
-        title: Text above the plot, such as the prompt.
-        fps: Frames per second.
-
-    Raises:
-        ValueError: There are no frames, the number of rewards differs, or the file type is unknown.
-    """
+    """Write an episode as a video: each frame, uint8 (H, W, 3), and below it a plot of the rewards so far."""
     if not len(frames) == len(rewards) > 0:
         raise ValueError(
             "`frames` and `rewards` must have the same length, with at least one frame. "
@@ -168,13 +159,16 @@ def draw_rewards(scored: Iterable[tuple[Frame, Floats]], labels: Sequence[str], 
 
 def save_numbered_video(view: StateView, states: States, episode: int, fps: float, path: Path) -> None:
     """Write states as an MP4: frame `k` is state `k`, above the words "step k". Small frames are enlarged."""
+    from PIL import Image, ImageDraw
 
     def draw() -> Strips:
         for start in range(0, len(states), _CHUNK):
             part = states[start : start + _CHUNK]
             for step, frame in enumerate(view.draw(part.rows, part.changes), start):
                 size = drawn_size(*frame.shape[:2])
-                yield fit_frame(frame, size), draw_text(size[0], f"episode {episode}, step {step}")
+                strip = Image.new("RGB", (size[0], STRIP), _BACKGROUND)
+                ImageDraw.Draw(strip).text((6, 4), f"episode {episode}, step {step}", fill=_TEXT)
+                yield fit_frame(frame, size), np.asarray(strip)
 
     write_video(path, fps, draw(), quality=8)
 
@@ -205,15 +199,6 @@ def draw_curves(width: int, rewards: Floats, low: float, high: float, steps: int
     return np.asarray(image)
 
 
-def draw_text(width: int, text: str) -> Frame:
-    """Draw a line of text, uint8 (STRIP, width, 3)."""
-    from PIL import Image, ImageDraw
-
-    image = Image.new("RGB", (width, STRIP), _BACKGROUND)
-    ImageDraw.Draw(image).text((6, 4), text, fill=_TEXT)
-    return np.asarray(image)
-
-
 def drawn_size(height: int, width: int) -> tuple[int, int]:
     """Width and height, even, at which frames of a size are drawn."""
     scale = min(max(1, MIN_WIDTH / width), MAX_SIDE / max(height, width))
@@ -229,26 +214,24 @@ def fit_frame(frame: Frame, size: tuple[int, int]) -> Frame:
 
 def plot_several(path: Path, labels: Sequence[str], rewards: Sequence[Floats]) -> None:
     """Draw the rewards of several videos, (T, C) each, into a PNG file: a colour for each column, a line for each."""
-    figure, axis = _begin_plot("time in the video")
-    lines: dict[int, Any] = {}
-    for number in range(len(labels)):
+    with _plot(path, labels, "time in the video") as axis:
         for one in rewards:
-            places = np.linspace(0, 1, len(one)) if len(one) > 1 else [1.0]
-            (lines[number],) = axis.plot(places, one[:, number], color=f"C{number}", linewidth=0.8, alpha=0.7)
-    _finish_plot(path, figure, list(lines.values()), labels)
+            axis.set_prop_cycle(None)  # the first colours again
+            axis.plot(np.linspace(0, 1, len(one)) if len(one) > 1 else [1.0], one, linewidth=0.8, alpha=0.7)
 
 
 def plot_rewards(
     path: Path | IO[bytes], labels: Sequence[str], rewards: Floats, seconds: Sequence[float] | None
 ) -> None:
     """Draw rewards (T, C) into a PNG file, a line for each column, over T times or over frame numbers."""
-    figure, axis = _begin_plot("frame" if seconds is None else "seconds")
-    times = range(len(rewards)) if seconds is None else seconds
-    lines = axis.plot(times, rewards, marker="." if len(rewards) < 100 else "", linewidth=1.2)
-    _finish_plot(path, figure, lines, labels)
+    with _plot(path, labels, "frame" if seconds is None else "seconds") as axis:
+        times = range(len(rewards)) if seconds is None else seconds
+        axis.plot(times, rewards, marker="." if len(rewards) < 100 else "", linewidth=1.2)
 
 
-def _begin_plot(xlabel: str) -> tuple[Any, Any]:
+@contextmanager
+def _plot(path: Path | IO[bytes], labels: Sequence[str], xlabel: str) -> Iterator[Any]:
+    """Yield the axis of a plot, whose first lines get these labels, and write it as a PNG file."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 4.8), layout="constrained")
@@ -256,11 +239,9 @@ def _begin_plot(xlabel: str) -> tuple[Any, Any]:
     axis.set(xlabel=xlabel, ylabel="reward")
     axis.margins(x=0.01)
     axis.grid(alpha=0.3)
-    return figure, axis
-
-
-def _finish_plot(path: Path | IO[bytes], figure: Any, lines: Sequence[Any], labels: Sequence[str]) -> None:
+    yield axis
     names = [f'"{printable(label)}"' for label in labels]  # a legend leaves out those that begin with an underscore
+    lines = axis.get_lines()[: len(labels)]
     for text in figure.legend(lines, names, loc="outside lower left", frameon=False).get_texts():
         text.set_parse_math(False)
     figure.savefig(path, dpi=120)

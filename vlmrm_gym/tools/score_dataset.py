@@ -21,7 +21,7 @@ from vlmrm_gym._util.untrusted import read_json
 from vlmrm_gym.data.dataset_folder import DatasetFolder
 from vlmrm_gym.data.frames import as_cell
 from vlmrm_gym.data.lerobot import LeRobotDataset, is_lerobot
-from vlmrm_gym.data.minari import MinariFrames, find_data, read_task_rewards, write_rewards
+from vlmrm_gym.data.minari import MinariData, find_data, read_task_rewards, write_rewards
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.states.states import States
@@ -64,12 +64,12 @@ def open_dataset(path: Path, camera: Any, opened: ExitStack, *, trust_code: bool
     data = find_data(path) if path.is_dir() else None
     if data is not None and camera is not None:
         raise InputError(f"`camera` is for datasets with several. Received {camera!r} for {path}. Leave it out.")
-    return None if data is None else _of_minari(MinariFrames(data))
+    return None if data is None else _of_minari(MinariData(data))
 
 
-def _of_minari(source: MinariFrames) -> TransitionDataset:
+def _of_minari(source: MinariData) -> TransitionDataset:
     def split(number: int) -> Iterator[States]:
-        frames = source.read(number)
+        frames = source.frames(number)
         return map(States, np.split(frames, range(1, len(frames), _CHUNK)))
 
     def write(out: Path, told: dict[str, Any], rewards: Rewards) -> None:
