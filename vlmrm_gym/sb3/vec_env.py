@@ -71,8 +71,8 @@ class VLMVecEnv(VecEnv):
         self._env_uid = uuid.uuid4().hex
         self._newest_rewards: list[deque[float]] = [deque(maxlen=0) for _ in range(envs.num_envs)]
         """The newest rewards of each environment, as many as a rollout has."""
-        self._rollout_steps_left = self._rollout_steps = 0
-        """Steps of the current rollout that are still to be made, where rewards are 0; and those since it began."""
+        self._rollout_length = self._rollout_steps = 0
+        """Steps of the current rollout, in which rewards are 0; and those that have been made since it began."""
         self._warned = False
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
@@ -81,7 +81,7 @@ class VLMVecEnv(VecEnv):
         seeds = None if self._seeds[0] is None else self._seeds
         if any(options != self._options[0] for options in self._options):
             raise ValueError(f"`options` must be the same for all environments. Received {self._options}.")
-        self._rollout_steps_left = 0
+        self._rollout_length = 0
         observations, infos, _ = self._steps.reset(seeds, self._options[0] or None)
         self._reset_seeds()
         self._reset_options()
@@ -112,8 +112,7 @@ class VLMVecEnv(VecEnv):
             self._add_rewards(self.envs.flush())
         late = [self._pop_late(i, newest=evaluated) for i in range(self.num_envs)]
         infos = [self._info(step, i, episode) | late[i] for i, episode in enumerate(episodes)]
-        if self._rollout_steps_left:
-            self._rollout_steps_left -= 1
+        if self._rollout_steps <= self._rollout_length:
             rewards = np.zeros_like(rewards)
         return step.observations, rewards, step.ends, infos
 
@@ -143,7 +142,7 @@ class VLMVecEnv(VecEnv):
 
     def begin_rollout(self, count: int) -> None:
         """Return rewards of 0, not NaN, for the next `count` steps: the caller fills them in."""
-        self._rollout_steps_left, self._rollout_steps = count, 0
+        self._rollout_length, self._rollout_steps = count, 0
         self._newest_rewards = [deque(maxlen=count) for _ in range(self.num_envs)]
 
     def close(self) -> None:

@@ -106,11 +106,7 @@ class ConfigFile:
 
 def read_config_file(path: Path) -> ConfigFile:
     """Read a file."""
-    try:
-        text = read_text(path, MAX_BYTES)
-    except InputError as error:
-        raise ConfigError([Problem((), str(error))], str(path)) from None
-    return read_config(text, str(path), path.parent)
+    return read_config(read_text(path, MAX_BYTES), str(path), path.parent)
 
 
 def read_config(text: str, name: str, folder: Path = Path()) -> ConfigFile:

@@ -244,8 +244,8 @@ def plan_training(config: Config) -> Mapping[str, str]:
         in_workers = reward.num_workers and specification.in_workers
         where = f"{reward.num_workers} {reward.backend} workers" if in_workers else "the process that trains"
         share = f", one state in {reward.score_every}" if reward.score_every > 1 else ""
-        goals = ", ".join([*map(short_repr, reward.prompt or []), *(reward.goal_images or [])])
-        plan["reward"] = f"{reward.name} {goals}{share}, scored by {where}"
+        what = " ".join([reward.name, *map(short_repr, reward.prompt or []), *(reward.goal_images or [])])
+        plan["reward"] = f"{what}{share}, scored by {where}"
         if isinstance(specification, EncoderFields) and specification.model not in (None, "tiny"):
             plan["download"] = f"the weights of {specification.model}, unless they are on this machine"
     if reward.labeler is not None:
