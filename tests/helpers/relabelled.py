@@ -113,6 +113,5 @@ class SB3Run(PlainRun):
             self.buffer.load_state_dict(state)
 
     def stored(self):
-        size, storage = self.buffer.size(), self.buffer._storage
-        counts = storage["next_observations"][:size, 0, 0]
-        return counts, storage["features"][:size, 0], storage["rewards"][:size, 0]
+        size, columns = self.buffer.size(), self.buffer._late.columns
+        return columns["next_observations"][:size, 0], columns["features"][:size], columns["rewards"][:size]

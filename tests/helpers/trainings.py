@@ -6,19 +6,20 @@ import numpy as np
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from vlmrm_gym.tools.train.algorithms import ALGORITHMS, algorithm_class, with_defaults
+from vlmrm_gym.tools.train.algorithms import ON_POLICY, algorithm_class, with_defaults
 from vlmrm_gym.tools.train.config import Config, LoggingConfig, RewardConfig, RLConfig
 from vlmrm_gym.tools.train.run import start
 from vlmrm_gym.tools.train.run_folder import RunFolder
 
+CONTINUOUS = ("SAC", "TD3", "DDPG", "TQC", "CrossQ")
 FREQUENCY = 45
 """Checkpoints are due in the middle of episodes, and taken where these end: after 50, 100, 150, 200 and 240 steps."""
 
 
 def small(algorithm, tmp_path, run_name="run", **reward):
     """A configuration that trains in a second or two; episodes of 25 steps are several rollouts."""
-    env_name = "VLMRM/CartPole-v1" if ALGORITHMS[algorithm].discrete else "VLMRM/MountainCarContinuous-v0"
-    on_policy = ALGORITHMS[algorithm].on_policy
+    env_name = "VLMRM/MountainCarContinuous-v0" if algorithm in CONTINUOUS else "VLMRM/CartPole-v1"
+    on_policy = algorithm in ON_POLICY
     rl = {
         "algorithm": algorithm,
         "n_steps": 240,

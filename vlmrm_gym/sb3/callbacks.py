@@ -184,16 +184,8 @@ class PreferenceCallback(BaseCallback):
         self.rounds: list[Round] = []
 
     def bind(self, envs: VLMVecEnv) -> None:
-        """Make the learner, before training begins: to `load` what it knew.
-
-        Raises:
-            ValueError, TypeError: As `PreferenceLearner`.
-        """
+        """Make the learner, before training begins: to `load` what it knew."""
         self.learner = PreferenceLearner(envs.envs, self._labeler, **self._options)
-
-    def relabel(self) -> None:
-        """Make the stored rewards anew, if there is a replay buffer."""
-        _relabel(self.model, self.learner.newest)
 
     def _init_callback(self) -> None:
         base = self.training_env.unwrapped
@@ -222,7 +214,7 @@ class PreferenceCallback(BaseCallback):
             )
         if self.learner.head is not None:  # a training that continues: its buffer may have no head yet
             if not getattr(getattr(self.model, "replay_buffer", None), "is_settled", False):
-                self.relabel()
+                _relabel(self.model, self.learner.newest)
         elif isinstance(self.model, OnPolicyAlgorithm):
             self._explore()
 
@@ -275,7 +267,7 @@ class PreferenceCallback(BaseCallback):
                 f"{part} questions have been asked, and there is no head to learn with. {outcome.verdict.reason}"
             )
         if outcome.verdict.accepted:
-            self.relabel()
+            _relabel(self.model, self.learner.newest)
             if is_first and self.model.ep_info_buffer:  # episodes before the first head have no return
                 known = [episode for episode in self.model.ep_info_buffer if np.isfinite(episode["r"])]
                 self.model.ep_info_buffer.clear()

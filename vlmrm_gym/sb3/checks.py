@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import gymnasium as gym
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -17,6 +17,8 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 from stable_baselines3.her import HerReplayBuffer
 
+from vlmrm_gym.data.store import find_featured
+
 
 class DeferredBuffer:
     """Base class of the buffers which wait for rewards."""
@@ -30,21 +32,12 @@ class DeferredBuffer:
         return cast(Self, object.__new__(vars(cls).get("for_dictionaries", cls) if is_dictionary else cls))
 
 
-class Callers(NamedTuple):
-    """Who steps the environments."""
-
-    monitored: bool
-    """Whether a `VecMonitor` sums up rewards that have not arrived."""
-    evaluated: bool
-    """Whether `evaluate_policy` takes the returns of the episodes."""
-
-
-def check_callers(envs: VecEnv, *, deferred: bool, learns: bool = False) -> Callers:
+def check_callers(envs: VecEnv, *, deferred: bool) -> bool:
     """Raise a ValueError if rewards that have not arrived are being learned from, or summed up by an evaluation.
 
     Training, evaluation and user code call the same methods. Stable-Baselines3 has no hook that tells them apart, so
-    this inspects the call stack. `deferred`: rewards arrive later than the step, or, if the reward `learns`, there is
-    no head yet that makes them.
+    this inspects the call stack. `deferred`: rewards arrive later than the step, or there is no head yet that makes
+    them. Returns whether a `VecMonitor` sums them up.
     """
     monitored = False
     for name, variables in _callers(envs):
@@ -57,12 +50,12 @@ def check_callers(envs: VecEnv, *, deferred: bool, learns: bool = False) -> Call
                     "`env` must not have a VecMonitor around it when it is evaluated: it sums up rewards before they "
                     'arrive. Leave it out: VLMVecEnv itself fills in infos["episode"]. Or pass scoring="step".'
                 )
-            return Callers(monitored=False, evaluated=True)
+            break
         elif isinstance(caller, BaseAlgorithm):
             buffer = variables.get("replay_buffer", variables.get("rollout_buffer"))
-            _check_buffer(caller, buffer, deferred=deferred, learns=learns)
+            _check_buffer(caller, buffer, envs, deferred=deferred)
             break
-    return Callers(monitored=monitored, evaluated=False)
+    return monitored
 
 
 def is_evaluated(envs: VecEnv) -> bool:
@@ -83,16 +76,17 @@ def _callers(envs: VecEnv) -> Iterator[tuple[str, Mapping[str, Any]]]:
         frame = frame.f_back
 
 
-def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, *, deferred: bool, learns: bool) -> None:
+def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, envs: Any, *, deferred: bool) -> None:
     """Raise a ValueError if an algorithm would learn from missing rewards, or get other returns than it asks for."""
     if isinstance(buffer, HerReplayBuffer):
         rule = "`replay_buffer_class` must not be HerReplayBuffer: it computes rewards from goals, not from frames."
         raise ValueError(f"{rule} Use DeferredReplayBuffer.")
     if isinstance(buffer, DeferredBuffer):
         check_normalization(algorithm.get_vec_normalize_env())
-    if isinstance(buffer, DeferredBuffer) and isinstance(algorithm, OffPolicyAlgorithm):
-        check_n_steps(algorithm.n_steps)
-    if not deferred or isinstance(buffer, DeferredBuffer):
+        if isinstance(algorithm, OffPolicyAlgorithm):
+            check_n_steps(algorithm.n_steps)
+        return
+    if not deferred:
         return
     alternative = 'make the environments with scoring="step".'
     if type(buffer) in (ReplayBuffer, DictReplayBuffer):
@@ -102,6 +96,8 @@ def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, *, deferr
         remedy = f"Pass rollout_buffer_class=DeferredRolloutBuffer, {kwargs}, or {alternative}"
     else:
         remedy = alternative.capitalize()
+    featured = find_featured(envs.envs)
+    learns = featured is not None and featured.head.head is None
     end = "the reward has its first head" if learns else "an episode has been scored"
     waiting = f"`env` gives NaN rewards until {end}, so the buffer of {type(algorithm).__name__} must wait for them."
     raise ValueError(f"{waiting} Received a {type(buffer).__name__}. {remedy}")

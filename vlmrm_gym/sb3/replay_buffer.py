@@ -91,13 +91,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         done: NDArray[Any],
         infos: list[dict[str, Any]],
     ) -> None:
-        """Add the transitions of a step, and store those whose rewards have arrived.
-
-        Raises:
-            RuntimeError: The infos were not returned by a `VLMVecEnv`, or a reward without features is not finite.
-            ValueError: Features are not like those stored, the memory does not suffice for them, or the head of the
-                last `relabel` makes no rewards of them.
-        """
+        """Add the transitions of a step, and store those whose rewards have arrived. Raises as `ReplayBuffer.add`."""
         if foreign := [info for info in infos if "vlm_env_uid" not in info]:
             raise RuntimeError(
                 f"DeferredReplayBuffer needs the infos of a VLMVecEnv. Received infos with keys {list(foreign[0])}. "
@@ -157,12 +151,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         return self._late.is_settled
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
-        """Sample transitions with rewards.
-
-        Raises:
-            ValueError: `env` normalises rewards.
-            RuntimeError: No transition has its reward yet, or `relabel` has to be called first.
-        """
+        """Sample transitions with rewards; a RuntimeError if there are none, or `relabel` has to be called first."""
         check_normalization(env)
         self._late.check_sample()
         return super().sample(batch_size, env)
@@ -188,16 +177,12 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         """
         numbers = {**self._late.state, "pos": self.pos, "full": self.full, "env_uid": self._env_uid}
         state = {name: np.array(value) for name, value in numbers.items()}
-        for name, column in self._storage.items():
-            state |= _split(name, column[: self.size()])
+        for name, column in self._late.columns.items():
+            state |= _split(name, column[: self.size(), None])  # (N, 1, ...), as Stable-Baselines3 has it
         return state | {f"pending_{name}": column for name, column in self._late.pending().items()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore a `state_dict` of a buffer with the same size, spaces, features and number of environments.
-
-        Raises:
-            KeyError, ValueError, IndexError: The buffer was another one.
-        """
+        """Restore a `state_dict` of a buffer with the same size, spaces, features and number of environments."""
         self.pos, self.full, self._env_uid = int(state["pos"]), bool(state["full"]), str(state["env_uid"])
         self._late.load(state, self.pos + self.buffer_size * self.full, lambda name: _pieces(state, name))
         pending = (state[f"pending_{name}"] for name in self._late.pending())
@@ -205,11 +190,6 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
             self._late.add(int(env_index), int(step_index), tuple(transition))
 
     __setstate__ = load_state_dict
-
-    @property
-    def _storage(self) -> dict[str, NDArray[Any]]:
-        """All columns as Stable-Baselines3 has them, (capacity, 1, ...)."""
-        return {name: column[:, None] for name, column in self._late.columns.items()}
 
 
 def _split(name: str, column: NDArray[Any]) -> dict[str, NDArray[Any]]:

@@ -80,11 +80,7 @@ class DeferredRolloutBuffer(DeferredBuffer, RolloutBuffer):
             self._envs.begin_rollout(self.buffer_size)
 
     def add(self, obs: Any, action: NDArray[Any], reward: NDArray[Any], *args: Any, **kwargs: Any) -> None:
-        """Add a step, whose rewards are filled in later.
-
-        Raises:
-            ValueError: The reward handle has no environments, as it was loaded from a file, or it has others.
-        """
+        """Add a step, whose rewards are filled in later."""
         if self._envs is None:
             raise ValueError(
                 "`rewards` must be a RewardHandle with its environments. Received one that was loaded from a file: "

@@ -71,21 +71,17 @@ class VLMVecEnv(VecEnv):
         self._env_uid = uuid.uuid4().hex
         self._newest_rewards: list[deque[float]] = [deque(maxlen=0) for _ in range(envs.num_envs)]
         """The newest rewards of each environment, as many as a rollout has."""
-        self._rollout_steps_left = self._rollout_steps = 0
-        """Steps of the current rollout that are still to be made, where rewards are 0; and those since it began."""
+        self._rollout_length = self._rollout_steps = 0
+        """Steps of the current rollout, in which rewards are 0; and those that have been made since it began."""
         self._warned = False
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
     def reset(self) -> Any:
-        """Start new episodes. Rewards of unfinished ones arrive with the next step.
-
-        Raises:
-            ValueError: `set_options` gave environments different options.
-        """
+        """Start new episodes. Rewards of unfinished ones arrive with the next step."""
         seeds = None if self._seeds[0] is None else self._seeds
         if any(options != self._options[0] for options in self._options):
             raise ValueError(f"`options` must be the same for all environments. Received {self._options}.")
-        self._rollout_steps_left = 0
+        self._rollout_length = 0
         observations, infos, _ = self._steps.reset(seeds, self._options[0] or None)
         self._reset_seeds()
         self._reset_options()
@@ -100,40 +96,28 @@ class VLMVecEnv(VecEnv):
     def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
         """Step the environments. Rewards, float32 (num_envs,), are NaN where they arrive later.
 
-        They are 0 during a rollout of a `DeferredRolloutBuffer`, which fills them in.
-
-        Raises:
-            RuntimeError: The infos of the environments do not have `vlm_rewards`.
-            ValueError: An algorithm trains on this with a buffer that does not wait for rewards, or `evaluate_policy`
-                evaluates it under a `VecMonitor` that does not.
+        They are 0 during a rollout of a `DeferredRolloutBuffer`, which fills them in. Raises what `check_callers` does.
         """
         step = self._steps.step(self._actions)
         self._rollout_steps += 1
         if "_vlm_rewards" not in step.infos:
             raise RuntimeError(f"`envs` must be a VLMRewardVectorEnv. Received {self.envs}.")
-        rewards, featured = step.rewards.astype(np.float32), find_featured(self.envs)
-        learns = featured is not None and featured.head.head is None
-        callers = check_callers(self, deferred=bool(np.isnan(rewards).any()), learns=learns)
-        if callers.monitored:
+        rewards = step.rewards.astype(np.float32)
+        if check_callers(self, deferred=bool(np.isnan(rewards).any())):
             self._warn_of_missing_returns()
+        evaluated = is_evaluated(self)
         episodes = self._books.step(step)
         self._add_rewards(step.infos)
-        if callers.evaluated and self._overlap and step.ends.any():
+        if evaluated and self.overlaps and step.ends.any():
             self._add_rewards(self.envs.flush())
-        late = [self._pop_late(i, newest=callers.evaluated) for i in range(self.num_envs)]
+        late = [self._pop_late(i, newest=evaluated) for i in range(self.num_envs)]
         infos = [self._info(step, i, episode) | late[i] for i, episode in enumerate(episodes)]
-        if self._rollout_steps_left:
-            self._rollout_steps_left -= 1
+        if self._rollout_steps <= self._rollout_length:
             rewards = np.zeros_like(rewards)
         return step.observations, rewards, step.ends, infos
 
     def rollout_rewards(self, count: int) -> NDArray[np.float32]:
-        """Score all pending states, and return the newest rewards of each environment: float32 (count, num_envs).
-
-        Raises:
-            RuntimeError: The environments have made other steps than those `count` since the rollout began, or the
-                reward has no head yet.
-        """
+        """Score all pending states, and return the newest rewards of each environment: float32 (count, num_envs)."""
         if self._rollout_steps != count:
             raise RuntimeError(
                 f"The environments of an algorithm must make no other steps during its rollout of {count}. They made "
@@ -148,9 +132,17 @@ class VLMVecEnv(VecEnv):
             )
         return rewards
 
+    def flush(self) -> list[list[dict[str, Any]]]:
+        """Score all pending states. Returns infos with what has arrived, as of several steps."""
+        self._add_rewards(self.envs.flush())
+        arrived = []
+        while any(infos := [self._pop_late(i) for i in range(self.num_envs)]):
+            arrived.append(infos)
+        return arrived
+
     def begin_rollout(self, count: int) -> None:
         """Return rewards of 0, not NaN, for the next `count` steps: the caller fills them in."""
-        self._rollout_steps_left, self._rollout_steps = count, 0
+        self._rollout_length, self._rollout_steps = count, 0
         self._newest_rewards = [deque(maxlen=count) for _ in range(self.num_envs)]
 
     def close(self) -> None:
@@ -180,13 +172,18 @@ class VLMVecEnv(VecEnv):
         With `overlap` true in `evaluate_policy` only: others would read `episode` before it is there.
         """
         monitored = issubclass(wrapper_class, Monitor)
-        if monitored and self._overlap and not is_evaluated(self):
+        if monitored and self.overlaps and not is_evaluated(self):
             self._warn_of_missing_returns()
             monitored = False
         return [monitored for _ in self._get_indices(indices)]
 
     @property
-    def _overlap(self) -> bool:
+    def is_between_episodes(self) -> bool:
+        """Whether the next step begins an episode in every environment."""
+        return self._books.is_between_episodes
+
+    @property
+    def overlaps(self) -> bool:
         """Whether the rewards of an episode can arrive after the step that ends it."""
         return getattr(self.envs, "overlap", False)
 
@@ -204,8 +201,7 @@ class VLMVecEnv(VecEnv):
         info = _select_env(step.infos, i)
         info["TimeLimit.truncated"] = bool(step.truncations[i] and not step.terminations[i])
         if step.ends[i]:
-            info["terminal_observation"] = step.infos["final_obs"][i]
-            info.pop("final_obs", None)
+            info["terminal_observation"] = info.pop("final_obs")
             info.update(info.pop("final_info", {}))
             if "success" in info:
                 info["is_success"] = episode.summary["success_fraction"] >= self.success_threshold
@@ -287,8 +283,8 @@ def make_vec_env(
         kwargs, env_kwargs = {**(env_kwargs or {}), **kwargs}, None
     envs = make_vector_env(env_id, n_envs, autoreset_mode="SameStep", env_kwargs=env_kwargs, **kwargs)
     with close_on_error([envs]):
-        threshold = None if task is None else task.success_threshold
-        vec_env = VLMVecEnv(envs) if threshold is None else VLMVecEnv(envs, success_threshold=threshold)
+        threshold = (task and task.success_threshold) or 0.5
+        vec_env = VLMVecEnv(envs, success_threshold=threshold)
         if seed is not None:
             vec_env.seed(seed)
     return vec_env

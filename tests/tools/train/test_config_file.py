@@ -3,17 +3,20 @@
 import sys
 from contextlib import closing
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from commands import write
+from trainings import CONTINUOUS
 
 from vlmrm_gym.sb3 import make_vec_env
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.tools.cli.train import configure, id_as_flag, read_settings
-from vlmrm_gym.tools.train.algorithms import ALGORITHMS, algorithm_options, parameters, with_defaults
+from vlmrm_gym.tools.train.algorithms import algorithm_options, parameters, with_defaults
 from vlmrm_gym.tools.train.checks import complete
 from vlmrm_gym.tools.train.config import Config, RewardConfig, RLConfig
 from vlmrm_gym.tools.train.config_file import ConfigError, flatten, read_config_file, to_yaml
+from vlmrm_gym.tools.train.config_types import AlgorithmName
 from vlmrm_gym.tools.train.run import plan_training
 
 pytestmark = [
@@ -131,8 +134,8 @@ def test_an_id_without_its_version_is_that_of_the_task():
 
 
 def test_defaults_are_keys_that_the_algorithm_accepts():
-    for name, kind in ALGORITHMS.items():
-        env_name = "VLMRM/CartPole-v1" if kind.discrete else "VLMRM/MountainCarContinuous-v0"
+    for name in get_args(AlgorithmName):
+        env_name = "VLMRM/MountainCarContinuous-v0" if name in CONTINUOUS else "VLMRM/CartPole-v1"
         config = complete(Config(env_name=env_name, rl=RLConfig(algorithm=name)))
         assert config.rl.arguments.keys() <= parameters(name).keys()
 

@@ -9,6 +9,7 @@ import signal
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import gymnasium as gym
 import numpy as np
@@ -20,9 +21,10 @@ from tensorboard.summary.writer import event_file_writer
 from trainings import FREQUENCY, Crash, assert_equal, contents, small, train
 
 from vlmrm_gym.tools.train import callbacks, evaluation, run
-from vlmrm_gym.tools.train.algorithms import ALGORITHMS, algorithm_class, with_defaults
+from vlmrm_gym.tools.train.algorithms import algorithm_class, with_defaults
 from vlmrm_gym.tools.train.config import Config, RewardConfig, RLConfig
 from vlmrm_gym.tools.train.config_file import ConfigError, to_yaml
+from vlmrm_gym.tools.train.config_types import AlgorithmName
 from vlmrm_gym.tools.train.environments import make_envs
 from vlmrm_gym.tools.train.evaluation import evaluate, load_policy
 from vlmrm_gym.tools.train.outputs import TensorBoardWriter
@@ -78,7 +80,10 @@ def assert_resuming_changes_nothing(configured, monkeypatch, ends=crash_at, step
 
 @pytest.mark.parametrize(
     "algorithm",
-    [name if name in ("SAC", "PPO") else pytest.param(name, marks=pytest.mark.slow) for name in ALGORITHMS],
+    [
+        name if name in ("SAC", "PPO") else pytest.param(name, marks=pytest.mark.slow)
+        for name in get_args(AlgorithmName)
+    ],
 )
 def test_resuming_after_a_crash_equals_an_uninterrupted_run(algorithm, tmp_path, monkeypatch):
     """Checkpoints are due in the middle of episodes, with rewards pending. Policies are rebuilt as they were."""

@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> None:
     PlainConsole().print(table)
     atomic_write_text(folder.path / "evaluation.json", json.dumps(summary, indent=2))
     if command.video:
-        evaluation.record_video(config, model, folder.path / "evaluation.mp4", seed=command.seed, progress=True)
+        evaluation.record_video(config, model, folder.path / "evaluation.mp4", seed=command.seed)
         say(f"Video: {folder.path / 'evaluation.mp4'}")
 
 

@@ -226,7 +226,7 @@ def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
     given = [name for name in (*CLIPFields.__dataclass_fields__, "kwargs") if reward.get(name) != default.get(name)]
     if given:
         rule = f"cannot be passed beside the file of a reward, {reward['name']}. Change the file."
-        raise ConfigError([Problem.of(f"reward.{given[0]}", rule)])
+        raise ConfigError.of(f"reward.{given[0]}", rule)
     kind = str(specification.get("kind"))
     fields = {name: value for name, value in specification.items() if name != "kind" and value is not None}
     shared = fields.keys() & CLIPFields.__dataclass_fields__

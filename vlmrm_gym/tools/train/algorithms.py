@@ -5,7 +5,8 @@ import inspect
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,14 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.spaces import flatdim
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from vlmrm_gym._util.validation import find_time_limit, is_number, short_repr, truncate
 from vlmrm_gym.envs.make import check_env_kwargs, find_spec, find_task, is_function, make_base_env, make_external_env
 from vlmrm_gym.rewards.sources import announced, default_model
 from vlmrm_gym.tasks import CART_POLE_TRAINING, HUMANOID_TRAINING
-from vlmrm_gym.tools.train.config import Config, LoggingConfig, RLConfig
+from vlmrm_gym.tools.train.config import Config, RLConfig
 from vlmrm_gym.tools.train.config_file import Problem, describe, names_of
 from vlmrm_gym.tools.train.config_types import LEGACY_NAMES
 from vlmrm_gym.tools.yaml_values import as_whole
@@ -32,22 +32,9 @@ if TYPE_CHECKING:
     from vlmrm_gym.sb3 import VLMVecEnv
 
 
-class Algorithm(NamedTuple):
-    """The library of an algorithm, and whether it takes discrete actions, and learns on-policy."""
-
-    library: str = "stable_baselines3"
-    discrete: bool = False
-    on_policy: bool = False
-
-
-ALGORITHMS: Mapping[str, Algorithm] = {
-    **dict.fromkeys(("SAC", "TD3", "DDPG"), Algorithm()),
-    **dict.fromkeys(("TQC", "CrossQ"), Algorithm("sb3_contrib")),
-    "DQN": Algorithm(discrete=True),
-    "QRDQN": Algorithm("sb3_contrib", discrete=True),
-    **dict.fromkeys(("PPO", "A2C"), Algorithm(discrete=True, on_policy=True)),
-}
-
+_CONTRIB = ("TQC", "CrossQ", "QRDQN")
+"""Algorithms of sb3-contrib; the others are of Stable-Baselines3."""
+ON_POLICY = ("PPO", "A2C")
 _ON_POLICY_NAMES = {"train_freq": "n_steps", "gradient_steps": "n_epochs"}
 """Keys of `rl`, and their names in on-policy algorithms."""
 _NOT_SETTINGS = ("policy", "env", "seed", "device", "n_steps", "tensorboard_log", "monitor_wrapper")
@@ -62,14 +49,14 @@ _NOISES = ("NormalActionNoise", "OrnsteinUhlenbeckActionNoise", "ActionRepeatNoi
 
 def algorithm_class(name: str) -> "type[BaseAlgorithm]":
     """Find the algorithm's class."""
-    return getattr(import_module(ALGORITHMS[name].library), name)
+    return getattr(import_module("sb3_contrib" if name in _CONTRIB else "stable_baselines3"), name)
 
 
 @cache
 def parameters(name: str) -> Mapping[str, inspect.Parameter]:
     """List the keys of `rl` that are keyword arguments of an algorithm."""
     arguments = dict(inspect.signature(algorithm_class(name)).parameters)
-    if ALGORITHMS[name].on_policy:
+    if name in ON_POLICY:
         arguments |= {key: arguments.pop(called) for key, called in _ON_POLICY_NAMES.items() if called in arguments}
     ours = re.compile(rf"_.*|.*_buffer_(class|kwargs)|{'|'.join(_NOT_SETTINGS)}")
     return {key: one for key, one in arguments.items() if not ours.fullmatch(key)}
@@ -77,33 +64,34 @@ def parameters(name: str) -> Mapping[str, inspect.Parameter]:
 
 def find_setting(rl: RLConfig, key: str) -> Any:
     """Find the value of a keyword argument, else the algorithm's own default; None if it has no such parameter."""
-    assert rl.algorithm is not None
-    default = parameters(rl.algorithm).get(key)
-    return rl.arguments.get(key, None if default is None else default.default)
+    parameter = parameters(rl.algorithm or "").get(key)
+    return rl.arguments.get(key, None if parameter is None else parameter.default)
 
 
 def find_wrong_arguments(rl: RLConfig) -> list[Problem]:
     """Keyword arguments that the algorithm does not have, or that are not of the type that it declares."""
-    assert rl.algorithm is not None
-    known, problems = parameters(rl.algorithm), []
-    for key, value in rl.arguments.items():
-        rule = None
-        if key not in known:
-            near = [ours for ours, called in _ON_POLICY_NAMES.items() if called == key and ours in known]
-            near = near or difflib.get_close_matches(truncate(key), [*names_of(("rl",)), *known], 1, cutoff=0.7)
-            meant = f"Did you mean `rl.{near[0]}`?" if near and near[0] != key else f"It has {', '.join(known)}."
-            rule = f"is not a parameter of {rl.algorithm}. {meant}"
-        elif key != "action_noise":  # which `_make_noise` makes of a mapping
-            least = _LEAST.get(key, int(known[key].annotation is int))
-            try:
-                _convert(known[key], value)
-            except ValidationError as error:
-                rule = describe(error.errors()[0])
-            else:
-                if is_number(value) and not least <= value <= _MOST:
-                    rule = f"must be from {least} to 10^9. Received {short_repr(value)}."
-        problems += [] if rule is None else [Problem.of(f"rl.{key}", rule)]
-    return problems
+    rules = {key: _find_fault(rl.algorithm or "", key, value) for key, value in rl.arguments.items()}
+    return [Problem.of(f"rl.{key}", rule) for key, rule in rules.items() if rule is not None]
+
+
+def _find_fault(algorithm: str, key: str, value: Any) -> str | None:
+    """The rule that a keyword argument breaks; None if it is right."""
+    known = parameters(algorithm)
+    if key not in known:
+        near = [ours for ours, called in _ON_POLICY_NAMES.items() if called == key and ours in known]
+        near = near or difflib.get_close_matches(truncate(key), [*names_of(("rl",)), *known], 1, cutoff=0.7)
+        meant = f"Did you mean `rl.{near[0]}`?" if near and near[0] != key else f"It has {', '.join(known)}."
+        return f"is not a parameter of {algorithm}. {meant}"
+    if key == "action_noise":  # `_make_noise` checks it
+        return None
+    try:
+        _convert(known[key], value)
+    except ValidationError as error:
+        return describe(error.errors()[0])
+    least = _LEAST.get(key, int(known[key].annotation is int))
+    if is_number(value) and not least <= value <= _MOST:
+        return f"must be from {least} to 10^9. Received {short_repr(value)}."
+    return None
 
 
 def _convert(parameter: inspect.Parameter, value: Any) -> Any:
@@ -114,17 +102,13 @@ def _convert(parameter: inspect.Parameter, value: Any) -> Any:
 
 
 def algorithm_options(config: Config, envs: "VLMVecEnv", num_timesteps: int = 0) -> dict[str, Any]:
-    """Keyword arguments of the algorithm's class, after `num_timesteps` steps over all environments.
-
-    Raises a ValueError or TypeError for values of which Stable-Baselines3 would not say that they learn nothing.
-    """
+    """Keyword arguments of the algorithm's class, after `num_timesteps` steps over all environments."""
     from vlmrm_gym.sb3 import DeferredReplayBuffer, DeferredRolloutBuffer, RewardHandle, RunningNormExtractor
 
-    rl = config.rl
-    assert rl.algorithm is not None
-    on_policy, known = ALGORITHMS[rl.algorithm].on_policy, parameters(rl.algorithm)
+    rl, algorithm = config.rl, config.rl.algorithm or ""
+    on_policy, known = algorithm in ON_POLICY, parameters(algorithm)
     if (steps := rl.gradient_steps) == 0 or (on_policy and steps == -1):
-        raise ValueError(f"`gradient_steps` must be at least 1 for {rl.algorithm}. Received {steps}.")
+        raise ValueError(f"`gradient_steps` must be at least 1 for {algorithm}. Received {steps}.")
     options = {key: _convert(known[key], value) for key, value in rl.arguments.items() if key != "action_noise"}
     options = {_ON_POLICY_NAMES.get(key, key) if on_policy else key: value for key, value in options.items()}
     options["device"] = rl.device
@@ -133,10 +117,10 @@ def algorithm_options(config: Config, envs: "VLMVecEnv", num_timesteps: int = 0)
         options["policy_kwargs"].setdefault("features_extractor_class", RunningNormExtractor)
     if rl.action_noise is not None:
         warm_up = max(0, (rl.learning_starts or 0) - num_timesteps) // config.num_envs
-        options["action_noise"] = _make_noise(rl.action_noise, flatdim(envs.action_space), warm_up)
+        options["action_noise"] = _make_noise(rl.action_noise, spaces.flatdim(envs.action_space), warm_up)
     if not on_policy:
         options["replay_buffer_class"] = DeferredReplayBuffer
-    elif config.reward.name != "ground_truth":
+    else:
         options["rollout_buffer_class"] = DeferredRolloutBuffer
         options["rollout_buffer_kwargs"] = {"rewards": RewardHandle(envs)}
     return options
@@ -172,53 +156,41 @@ _PUBLISHED_KEYS |= {"gradient_steps", "tau", "gamma", "learning_rate"}
 """Keys of `rl` that every configuration file of the published code has."""
 
 
-@dataclass(frozen=True)
-class Traits:
-    """Properties of an environment."""
+class Traits(NamedTuple):
+    """Properties of an environment: its spaces, its own time limit, and the model of rewards that name none."""
 
-    observation_space: gym.spaces.Space[Any]
-    action_space: gym.spaces.Space[Any]
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
     episode_length: int | None
-    """The ID's own time limit, in steps."""
     model: str
-    """The model of rewards that name none."""
 
 
-def read_traits(id: str, env_kwargs: Mapping[str, Any] | None = None) -> Traits:
-    """Make an environment, read its properties, and close it.
-
-    `env_kwargs` is not for tasks that have a record. Raises whatever making it raises, and a ValueError if it does not
-    render arrays.
-    """
-    return _read_traits(id, json.dumps(env_kwargs or {}))
+def read_traits(config: Config) -> Traits:
+    """Make the environment of a configuration, read its properties, and close it. A ValueError if it renders none."""
+    return _read_traits(config.id, json.dumps(config.env_kwargs or {}))
 
 
 @cache
 def _read_traits(id: str, env_kwargs: str) -> Traits:
     if (task := find_task(id)) is not None:
-        env, length = make_base_env(task, task.episode_length), task.episode_length
+        env = make_base_env(task, task.episode_length)
     elif is_function(id):
         env = make_external_env(id, env_kwargs=json.loads(env_kwargs))
-        length = find_time_limit(env)
     else:
-        spec = find_spec(id)
-        env, length = gym.make(spec, **check_env_kwargs(json.loads(env_kwargs))), spec.max_episode_steps
-    try:
+        env = gym.make(find_spec(id), **check_env_kwargs(json.loads(env_kwargs)))
+    with closing(env):
         modes = env.metadata.get("render_modes", [])
         if "rgb_array" not in modes:
             raise ValueError(f'its environments must have the render mode "rgb_array". They have {modes}.')
-        return Traits(env.observation_space, env.action_space, length, default_model(env))
-    finally:
-        env.close()
+        return Traits(env.observation_space, env.action_space, find_time_limit(env), default_model(env))
 
 
 def with_defaults(config: Config) -> Config:
     """Fill in the defaults of a configuration for its environment and algorithm.
 
-    Keys of `rl` stay away if the algorithm lacks the parameter or uses Stable-Baselines3's default. Raises a ValueError
-    if the environment has no time limit and none is given, and what `read_traits` raises.
+    Keys of `rl` stay away if the algorithm lacks the parameter or uses Stable-Baselines3's default.
     """
-    user_rl, traits = config.rl, read_traits(config.id, config.env_kwargs)
+    user_rl, traits = config.rl, read_traits(config)
     if (length := user_rl.episode_length or traits.episode_length) is None:
         rule = f"must be given: {config.id} has no time limit of its own. Received None."
         raise ValueError(f"`episode_length` {rule} Say after how many steps episodes are truncated.")
@@ -233,10 +205,10 @@ def with_defaults(config: Config) -> Config:
         filled = {"target_update_interval": 1}
     is_dict = isinstance(traits.observation_space, spaces.Dict)
     filled |= {"algorithm": algorithm, "policy_name": "MultiInputPolicy" if is_dict else "MlpPolicy"}
-    known = {one.name for one in fields(RLConfig)} - RLConfig.of(filled).arguments.keys() | parameters(algorithm).keys()
-    if ALGORITHMS[algorithm].on_policy:  # these keys have another meaning for them
-        known -= {"train_freq", "gradient_steps", "batch_size"}
-    rl = RLConfig.of({name: value for name, value in filled.items() if name in known} | config.rl.values)
+    foreign = RLConfig.of(filled).arguments.keys() - parameters(algorithm).keys()
+    if algorithm in ON_POLICY:  # these keys have another meaning for them
+        foreign |= {"train_freq", "gradient_steps", "batch_size"}
+    rl = RLConfig.of({name: value for name, value in filled.items() if name not in foreign} | config.rl.values)
     assert rl.n_steps is not None
     config = replace(config, rl=rl)
     if user_rl.learning_starts is None and rl.learning_starts is not None:  # leave time to learn in short runs
@@ -246,10 +218,10 @@ def with_defaults(config: Config) -> Config:
         first = config.preferences.first or find_setting(config.rl, "learning_starts") or 0
         every = max(1, (rl.n_steps - first) // 2 // config.preferences.num_rounds)
         config = replace(config, preferences=replace(config.preferences, every=every))
-    logging = {key: getattr(config.logging, key) for key in _LOGGED}
-    logging = {key: rl.n_steps // _LOGGED[key] or 1 if value is None else value for key, value in logging.items()}
+    open_keys = [key for key in _LOGGED if getattr(config.logging, key) is None]
+    logging = replace(config.logging, **{key: rl.n_steps // _LOGGED[key] or 1 for key in open_keys})
     env_name = config.env_name if config.env_name in LEGACY_NAMES else config.id
-    return replace(config, env_name=env_name, logging=LoggingConfig(**logging))
+    return replace(config, env_name=env_name, logging=logging)
 
 
 def first_round(config: Config) -> int:
@@ -260,7 +232,7 @@ def first_round(config: Config) -> int:
 
 def _task_defaults(config: Config) -> dict[str, Any]:
     """Settings of the task's record; what it leaves open is as in our task with such actions, trained for longer."""
-    traits = read_traits(config.id, config.env_kwargs)
+    traits = read_traits(config)
     is_discrete, space = isinstance(traits.action_space, spaces.Discrete), traits.observation_space
     generic: Mapping[str, Any] = CART_POLE_TRAINING if is_discrete else HUMANOID_TRAINING
     defaults = {key: value for key, value in generic.items() if key != "normalize_observations"} | {"gamma": 0.99}

@@ -3,9 +3,9 @@
 import io
 import json
 import shutil
+import signal
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
 from vlmrm_gym._util.errors import printable
 from vlmrm_gym._util.files import atomic_write, atomic_write_text
 from vlmrm_gym._util.validation import is_number
+from vlmrm_gym.sb3 import VLMVecEnv
 from vlmrm_gym.tools.train.config import Config
 from vlmrm_gym.tools.train.config_file import to_yaml
 from vlmrm_gym.tools.train.evaluation import record_video
-from vlmrm_gym.tools.train.preferences import Learning
-from vlmrm_gym.tools.train.resumable import ResumableVecEnv, RunProgress, counters, preserve_rng, restart
+from vlmrm_gym.tools.train.preferences import RewardLearning
+from vlmrm_gym.tools.train.resumable import COUNTERS, RunProgress, preserve_rng, restart
 from vlmrm_gym.tools.train.run_folder import CHECKPOINTED, METRICS, RunFolder
-from vlmrm_gym.tools.train.signals import Interrupted, SignalGuard
+from vlmrm_gym.tools.train.signals import Interrupted, Terminated
 
 _MIN_EPISODES = 8
 """Minimum number of episodes over which policies are compared."""
@@ -37,40 +37,44 @@ class RunCallback(BaseCallback):
     """Writes a run's folder while an algorithm learns, between rollouts.
 
     Checkpoints are taken where all episodes have ended; where they do not end together, episodes are cut, at the latest
-    an episode's length after a checkpoint was due. `learning` is what learns the reward, if it is learned, and
-    `progress` that of the checkpoint to resume from.
+    an episode's length after a checkpoint was due.
     """
 
     def __init__(
         self,
         config: Config,
         folder: RunFolder,
-        envs: ResumableVecEnv,
-        signals: SignalGuard,
-        learning: Learning | None = None,
-        progress: RunProgress | None = None,
+        envs: VLMVecEnv,
+        learning: RewardLearning | None,
+        progress: RunProgress,
     ) -> None:
         super().__init__()
-        self.config, self.folder, self.envs, self.signals, self.learning = config, folder, envs, signals, learning
-        self.progress = progress or RunProgress()
-        self._is_resumed = progress is not None
+        self.config, self.folder, self.envs, self.learning, self.progress = config, folder, envs, learning, progress
+        self.signal: int | None = None
+        """The number of the signal, Ctrl-C or SIGTERM, that ends the training when all episodes have ended."""
         self._due_at: int | None = None
         """The step at which a checkpoint became due that is not taken yet."""
-        self._bar = tqdm(total=config.rl.n_steps, initial=self.progress.step, unit="step", smoothing=0.05)
+        self._bar = tqdm(total=config.rl.n_steps, initial=progress.step, unit="step", smoothing=0.05)
         if learning is not None:
-            learning.callback.progress = self._bar.set_postfix_str
+            learning.progress = self._bar.set_postfix_str
         self._failing: set[str] = set()
         """What could not be written at the last attempt."""
-        self._recent_success: deque[float] = deque(maxlen=32)
-        self._started = time.monotonic() - self.progress.seconds
+        self._started = time.monotonic() - progress.seconds
 
-    def _on_rollout_start(self) -> None:
-        if self._is_resumed:
-            self._is_resumed = False
+    def receive_signal(self, number: int, frame: Any) -> None:
+        """End the training with a checkpoint; at once if this is the second signal."""
+        if self.signal is not None:
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        self.signal = number
+        self._warn("Interrupted: writing a checkpoint when the episodes have ended. Repeat to stop at once.")
+
+    def _on_training_start(self) -> None:
+        if self.progress.checkpoint is not None:  # the training is resumed
             for name, value in self.progress.logged.items():
                 self.logger.record(name, value)
-            restart(self.model, self.envs, self.config.seed)
-            return
+            self._restart()
+
+    def _on_rollout_start(self) -> None:
         before, now = self.progress.step, self.model.num_timesteps
         self.progress.step = now
         logging = self.config.logging
@@ -80,7 +84,7 @@ class RunCallback(BaseCallback):
             self._log()
         if _due(logging.video_freq, before, now):
             self._record_video()
-        if self._due_at is None and (_due(logging.checkpoint_freq, before, now) or self.signals.received is not None):
+        if self._due_at is None and (_due(logging.checkpoint_freq, before, now) or self.signal is not None):
             self._due_at = now
         longest = 0 if self.envs.overlaps else (self.config.rl.episode_length or 0) * self.envs.num_envs
         is_late = self._due_at is not None and now - self._due_at >= longest
@@ -88,9 +92,9 @@ class RunCallback(BaseCallback):
             self._restart()
             if self._due_at is not None:
                 self._due_at = None
-                self.checkpoint(required=self.signals.received is not None)
-            if self.signals.received is not None:
-                raise Interrupted(self.signals.received)
+                self.checkpoint(required=self.signal is not None)
+            if self.signal is not None:
+                raise Interrupted(self.signal)
 
     def _restart(self) -> None:
         """Begin all that is random anew, and log the episodes that were waited for."""
@@ -100,10 +104,6 @@ class RunCallback(BaseCallback):
         self._bar.update(self.model.num_timesteps - self._bar.n)
         self._log_infos(self.locals["infos"])
         return True
-
-    def _log_infos(self, infos: list[dict[str, Any]]) -> None:
-        if episodes := [info["episode"] for info in infos if "episode" in info]:
-            self._log_episodes(episodes, [info["vlm_scored"] for info in infos if "vlm_scored" in info])
 
     def _on_training_end(self) -> None:
         self._restart()
@@ -128,7 +128,8 @@ class RunCallback(BaseCallback):
         progress = {**asdict(self.progress), "step": step, "checkpoint": step}
         progress["seconds"] = time.monotonic() - self._started
         progress["logged"] = {name: float(own) for name, own in self.logger.name_to_value.items() if is_number(own)}
-        state = {"counters": counters(model), "progress": progress, "config": to_yaml(self.config, self.folder.path)}
+        counters = {name: getattr(model, name) for name in COUNTERS if hasattr(model, name)}
+        state = {"counters": counters, "progress": progress, "config": to_yaml(self.config, self.folder.path)}
         writers: dict[str, Callable[[Path], object]] = {
             "model.zip": partial(_save, model.save),
             "state.json": lambda path: path.write_text(json.dumps(state)),
@@ -151,36 +152,34 @@ class RunCallback(BaseCallback):
         else:
             self.progress.checkpoint = step
 
-    def _log_episodes(self, episodes: list[dict[str, float]], scored: list[NDArray[np.bool_]]) -> None:
-        """Log episodes that have been scored, and which of the rewards that arrived with them are not interpolated."""
-        has_vlm, has_success = self.config.reward.name != "ground_truth", self.config.has_success
-        mean_return = np.mean([episode["r"] for episode in episodes])
-        means = {
-            "vlm_return": mean_return if has_vlm else np.nan,
-            "task_return": np.mean([episode["task_return"] for episode in episodes]),
-        }
-        if has_success:
+    def _log_infos(self, infos: list[dict[str, Any]]) -> None:
+        """Log the episodes that have been scored."""
+        episodes = [info["episode"] for info in infos if "episode" in info]
+        if not episodes:
+            return
+        progress, now, has_vlm = self.progress, self.model.num_timesteps, self.config.reward.name != "ground_truth"
+        mean_return = float(np.mean([episode["r"] for episode in episodes]))
+        row = {"step": now, "seconds": round(time.monotonic() - self._started, 3), "episodes": len(episodes)}
+        row["vlm_return"] = mean_return if has_vlm else np.nan
+        row["task_return"] = float(np.mean([episode["task_return"] for episode in episodes]))
+        if self.config.has_success:
             fractions = np.array([episode["success"] for episode in episodes])
-            means |= {
-                "success_fraction": fractions.mean(),
-                "success": (fractions >= self.envs.success_threshold).mean(),
-            }
+            row["success_fraction"] = float(fractions.mean())
+            row["success"] = float((fractions >= self.envs.success_threshold).mean())
         if self.config.reward.score_every > 1:
-            means["scored"] = np.concatenate(scored).mean() if scored else np.nan
-        seconds = time.monotonic() - self._started
-        counts = {"step": self.model.num_timesteps, "seconds": round(seconds, 3), "episodes": len(episodes)}
-        row = {**counts, **{name: float(value) for name, value in means.items()}}
-        self.progress.unwritten.append(row)
-        self.progress.unlogged.append(row)
+            scored = [info["vlm_scored"] for info in infos if "vlm_scored" in info]
+            row["scored"] = float(np.concatenate(scored).mean()) if scored else np.nan
+        progress.unwritten.append(row)
+        progress.unlogged.append(row)
         self._write_rows()
-        first = self.progress.head_step  # of a reward that is learned: returns of its heads cannot be compared
-        began = [self.model.num_timesteps - self.envs.num_envs * episode["l"] for episode in episodes]
-        self.progress.recent += [float(one["r"]) for one, start in zip(episodes, began, strict=True) if start >= first]
-        self.progress.has_new_returns = True
+        for episode in episodes:
+            # Of a reward that is learned, returns by different heads cannot be compared.
+            if now - self.envs.num_envs * episode["l"] >= progress.head_step:
+                progress.recent.append(float(episode["r"]))
+        progress.has_new_returns = True
         postfix = {"VLM return" if has_vlm else "return": f"{mean_return:.2f}"}
-        if has_success:
-            self._recent_success.append(row["success"])
-            postfix["success"] = f"{np.mean(self._recent_success):.0%}"
+        if self.config.has_success:
+            postfix["success"] = f"{row['success']:.0%}"
         self._bar.set_postfix(postfix)
 
     def _log_rounds(self) -> bool:
@@ -193,7 +192,7 @@ class RunCallback(BaseCallback):
             return self.learning.log_rounds(self._bar.write)
         return True
 
-    def _judge_again(self, learning: Learning) -> None:
+    def _judge_again(self, learning: RewardLearning) -> None:
         """After a new head, forget the returns by the old one, and judge the best policy by the new one."""
         progress = self.progress
         if learning.version == progress.head_version:
@@ -227,12 +226,10 @@ class RunCallback(BaseCallback):
 
     def _log(self) -> None:
         """Write TensorBoard events through Stable-Baselines3's logger."""
-        rows = self.progress.unlogged
         for name in METRICS[3:]:
-            if not rows or name not in rows[0]:
-                continue
-            if not np.isnan(value := np.mean([row[name] for row in rows])):
-                self.logger.record(f"rollout/{name}", value)
+            values = [row[name] for row in self.progress.unlogged if name in row]
+            if values and not np.isnan(mean := np.mean(values)):
+                self.logger.record(f"rollout/{name}", mean)
         self.logger.record("time/steps_per_second", self._bar.format_dict["rate"] or 0.0)
         with self._warn_on_oserror("TensorBoard events"):
             self.logger.dump(self.model.num_timesteps)

@@ -18,13 +18,7 @@ from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import pinned_fields, resolve_reward
 from vlmrm_gym.tools.environments import find_named_task, has_path
-from vlmrm_gym.tools.train.algorithms import (
-    ALGORITHMS,
-    find_wrong_arguments,
-    first_round,
-    read_traits,
-    with_defaults,
-)
+from vlmrm_gym.tools.train.algorithms import ON_POLICY, find_wrong_arguments, first_round, read_traits, with_defaults
 from vlmrm_gym.tools.train.config import Config
 from vlmrm_gym.tools.train.config_file import ConfigError, Key, Problem, constructing, flatten, validate
 
@@ -73,23 +67,20 @@ def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
 
 
 def complete(config: Config) -> Config:
-    """The configuration with defaults filled in; raises a ConfigError unless its environment and the specification of
-    its reward can be made, and rewards arrive before learning starts.
-    """
+    """Fill in defaults; a ConfigError unless environment and reward can be made, and rewards come before learning."""
     if config.env_name is None:
-        rule = "is missing. Say which environment; `vlmrm-gym tasks` lists them."
-        raise ConfigError([Problem.of("env_name", rule)])
+        raise ConfigError.of("env_name", "is missing. Say which environment; `vlmrm-gym tasks` lists them.")
     if config.track and util.find_spec("wandb") is None:
         rule = "needs Weights and Biases: `pip install 'vlmrm-gym[track]'`, or leave it out."
-        raise ConfigError([Problem.of("track", rule)])
+        raise ConfigError.of("track", rule)
     with constructing(config, "env_name"):
         find_named_task(config.id)
     try:
-        traits = read_traits(config.id, config.env_kwargs)
+        traits = read_traits(config)
     except Exception as error:  # as may its constructor
         rule = f"must be an environment that can be made{' with `env_kwargs`' if config.env_kwargs else ''}"
         received = f"Received {short_repr(config.env_name)}: {truncate(str(error) or repr(error), 1_000)}"
-        raise ConfigError([Problem.of("env_name", f"{rule}. {received}")]) from error
+        raise ConfigError.of("env_name", f"{rule}. {received}") from error
     with constructing(config, "reward.name"):
         specification = find_specification(config)
         if specification is not None and (pinned := pinned_fields(specification)):
@@ -100,8 +91,7 @@ def complete(config: Config) -> Config:
     if config.task is not None:
         training, wrong = validate({"rl": {"algorithm": usual, **config.task.training}})
         if wrong := wrong or find_wrong_arguments(training.rl):
-            rule = f"has a record whose `training` cannot be used. {wrong[0].message}"
-            raise ConfigError([Problem.of("env_name", rule)])
+            raise ConfigError.of("env_name", f"has a record whose `training` cannot be used. {wrong[0].message}")
     with constructing(config, "env_name"):
         config = with_defaults(config)
     if problems := find_wrong_arguments(config.rl):
@@ -109,13 +99,14 @@ def complete(config: Config) -> Config:
     if config.reward.name in ("clip", "preference"):
         with constructing(config, "reward.model"):
             parse_model_name(cast(Any, find_specification(config)).model)
-    if (problem := _find_wrong_length(config) or _find_wrong_round(config)) is not None:
-        raise ConfigError([problem])
+    _check_length(config)
+    if config.reward.labeler is not None:
+        _check_rounds(config)
     return config
 
 
 def find_specification(config: Config) -> RewardSpec | None:
-    """Find the specification of the reward; None for ground_truth. Raises what `resolve_reward` raises."""
+    """Find the specification of the reward; None for ground_truth."""
     if config.reward.name == "ground_truth":
         return None
     options = config.reward_with_task_prompts.arguments()
@@ -128,12 +119,12 @@ def _check_labeler(config: Config, *, learns: bool) -> None:
     labeler, plan = config.reward.labeler, config.preferences
     if learns and labeler is None:
         rule = "is missing: the reward is learned from a labeler's answers. Say which, for example ground_truth; or, if"
-        raise ConfigError([Problem.of("reward.labeler", f"{rule} it has been learned, `head`, its file.")])
+        raise ConfigError.of("reward.labeler", f"{rule} it has been learned, `head`, its file.")
     if labeler is None:
         return
     if not learns:
         rule = f"must be left out: the reward {config.reward.name} is not learned. Received {short_repr(labeler)}."
-        raise ConfigError([Problem.of("reward.labeler", rule)])
+        raise ConfigError.of("reward.labeler", rule)
     from vlmrm_gym.learning.fitting import FitOptions
 
     with constructing(config, "reward.labeler"):
@@ -154,53 +145,45 @@ def check_key(config: Config) -> None:
             read_key(labeler.api_key_env)
 
 
-def _find_wrong_round(config: Config) -> Problem | None:
-    """Check that rounds, and what comes before them, have the steps that they need."""
-    plan, rl = config.preferences, config.rl
-    if config.reward.labeler is None:
-        return None
-    assert plan.every
-    assert rl.n_steps
-    assert rl.episode_length
-    first = first_round(config)
-    if first >= rl.n_steps:
-        return Problem.of("preferences.first", f"must be below `rl.n_steps`, {rl.n_steps:,}. Received {first:,}.")
-    last = first + (plan.num_rounds - 1) * plan.every
-    if last >= rl.n_steps:
+def _check_rounds(config: Config) -> None:
+    """Raise a ConfigError unless rounds, and what comes before them, have the steps that they need."""
+    plan, first = config.preferences, first_round(config)
+    n_steps, length = config.rl.n_steps or 0, config.rl.episode_length or 1
+    if first >= n_steps:
+        raise ConfigError.of("preferences.first", f"must be below `rl.n_steps`, {n_steps:,}. Received {first:,}.")
+    last = first + (plan.num_rounds - 1) * (plan.every or 0)
+    if last >= n_steps:
         rule = f"must be lower, or `preferences.pairs` higher: the last of {plan.num_rounds} rounds would be at step"
-        return Problem.of("preferences.every", f"{rule} {last:,} of {rl.n_steps:,}. Received {plan.every}.")
-    if plan.segment_length > rl.episode_length:
-        rule = f"must be at most the length of an episode, {rl.episode_length}. Received {plan.segment_length}."
-        return Problem.of("preferences.segment_length", rule)
+        raise ConfigError.of("preferences.every", f"{rule} {last:,} of {n_steps:,}. Received {plan.every}.")
+    if plan.segment_length > length:
+        rule = f"must be at most the length of an episode, {length}. Received {plan.segment_length}."
+        raise ConfigError.of("preferences.segment_length", rule)
     # In the log, at most: off-policy rounds are at the end of a rollout.
-    states = max(first, config.num_envs * rl.episode_length) + config.num_envs * (rl.train_freq or 1)
-    segments = states * (rl.episode_length - plan.segment_length + 1) // rl.episode_length
+    states = max(first, config.num_envs * length) + config.num_envs * (config.rl.train_freq or 1)
+    segments = states * (length - plan.segment_length + 1) // length
     pairs = plan_rounds(plan.total, plan.pairs, plan.schedule)[0]
     if 2 * pairs > segments:
         rule = f"must be lower, or `preferences.first` higher: the first round asks about {pairs} pairs of {segments}"
-        return Problem.of("preferences.pairs", f"{rule} segments, and needs two for each. Received {plan.pairs}.")
-    return None
+        raise ConfigError.of("preferences.pairs", f"{rule} segments, and needs two for each. Received {plan.pairs}.")
 
 
-def _find_wrong_length(config: Config) -> Problem | None:
-    """Check that rewards arrive before learning starts, and learning starts before the training ends."""
-    rl, needed = config.rl, config.min_steps_to_reward
-    assert rl.algorithm
-    assert rl.n_steps
+def _check_length(config: Config) -> None:
+    """Raise a ConfigError unless rewards arrive before learning starts, and that is before the training ends."""
+    rl, n_steps, needed = config.rl, config.rl.n_steps or 0, config.min_steps_to_reward
     most = "one step" if config.reward.scoring == "step" else "two episodes" if config.reward.overlap else "one episode"
     one_each = f"{most} of every environment, {needed} steps"
-    if rl.n_steps < needed:
-        rule = f"must be at least {one_each}: rewards come at their end. Received {rl.n_steps}."
-        return Problem.of("rl.n_steps", rule)
-    if ALGORITHMS[rl.algorithm].on_policy or (starts := rl.learning_starts) is None:
-        return None
-    if starts >= rl.n_steps:
-        rule = f"must be below `rl.n_steps`, {rl.n_steps}: nothing would be learned. Received {starts}."
-        return Problem.of("rl.learning_starts", rule)
+    if n_steps < needed:
+        rule = f"must be at least {one_each}: rewards come at their end. Received {n_steps}."
+        raise ConfigError.of("rl.n_steps", rule)
+    if rl.algorithm in ON_POLICY or (starts := rl.learning_starts) is None:
+        return
+    if starts >= n_steps:
+        rule = f"must be below `rl.n_steps`, {n_steps}: nothing would be learned. Received {starts}."
+        raise ConfigError.of("rl.learning_starts", rule)
     if config.reward.name != "ground_truth" and rl.train_freq is not None:
         # The first gradient step follows the first rollout that ends after more than `learning_starts` steps.
         steps = rl.train_freq * config.num_envs
         if (first := (starts // steps + 1) * steps) < needed:
             rule = f"must be at least {one_each}: before that, there are no rewards to learn from."
-            return Problem.of("rl.learning_starts", f"{rule} Received {starts}: learning starts after {first} steps.")
-    return None
+            rule = f"{rule} Received {starts}: learning starts after {first} steps."
+            raise ConfigError.of("rl.learning_starts", rule)

@@ -27,8 +27,7 @@ Key = tuple[str, ...]
 
 _ADAPTER = TypeAdapter(Config)
 SECTIONS: Mapping[str, Any] = {name: hint for name, hint in get_type_hints(Config).items() if is_dataclass(hint)}
-_MAX_SHOWN = 50
-"""Maximum number of problems in a message."""
+_MAX_PROBLEMS = 50  # in a message
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,14 @@ class ConfigError(InputError):
     def __init__(self, problems: Sequence[Problem], where: str = "the settings") -> None:
         self.problems = tuple(problems)
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        lines = [f"{'' if one.line is None else f'line {one.line}: '}{one.message}" for one in problems[:_MAX_SHOWN]]
-        lines += [f"... and {len(problems) - _MAX_SHOWN} more"] * (len(problems) > _MAX_SHOWN)
+        lines = [f"{'' if one.line is None else f'line {one.line}: '}{one.message}" for one in problems[:_MAX_PROBLEMS]]
+        lines += [f"... and {len(problems) - _MAX_PROBLEMS} more"] * (len(problems) > _MAX_PROBLEMS)
         super().__init__("\n  ".join([f"{count} in {where}:", *lines]))
+
+    @classmethod
+    def of(cls, name: str, rule: str) -> "ConfigError":
+        """The error of one setting; see `Problem.of`."""
+        return cls([Problem.of(name, rule)])
 
 
 @dataclass(frozen=True)
@@ -71,12 +75,12 @@ class ConfigFile:
     def overridden(self, config: Config) -> "ConfigFile":
         """Leave out the problems and lines of keys that flags have changed."""
         before, now = flatten(self.config), flatten(config)
-        if now == before:
-            return self
         flags = {key for key in now if repr(now[key]) != repr(before.get(key))}  # a NaN is not equal to itself
+        if not flags or self == ConfigFile():
+            return self
         return replace(
             self,
-            name=self.name if self == ConfigFile() else f"{self.name} and the flags",
+            name=f"{self.name} and the flags",
             problems=tuple(one for one in self.problems if one.key not in flags),
             places={key: place for key, place in self.places.items() if not {key[:1], key[:2]} & flags},
         )
@@ -101,16 +105,12 @@ class ConfigFile:
 
 
 def read_config_file(path: Path) -> ConfigFile:
-    """Read a file; raises a ConfigError if it cannot be read, or is not a YAML mapping."""
-    try:
-        text = read_text(path, MAX_BYTES)
-    except InputError as error:
-        raise ConfigError([Problem((), str(error))], str(path)) from None
-    return read_config(text, str(path), path.parent)
+    """Read a file."""
+    return read_config(read_text(path, MAX_BYTES), str(path), path.parent)
 
 
 def read_config(text: str, name: str, folder: Path = Path()) -> ConfigFile:
-    """Read the text of a file of that name, as `read_config_file`. Pictures in it are relative to the folder."""
+    """Read the text of a file of that name. Pictures in it are relative to the folder."""
     try:
         node, loaded = read_yaml(text)
     except ValueError as error:
@@ -259,13 +259,13 @@ def constructing(config: Config, default: str) -> Iterator[None]:
 
 
 def _find_key(error: Exception, config: Config, default: Key) -> Key:
-    section = ("reward",) if default == ("env_name",) else default[:1]
-    settings = sorted(flatten(config).items(), key=lambda pair: pair[0][:-1] == section)  # its keys come first
-    if default == ("reward", "labeler"):  # its fields are not those of the reward
-        settings = [pair for pair in settings if pair[0] == default]
+    section, labeler = ("reward",) if default == ("env_name",) else default[:1], ("reward", "labeler")
+    settings = sorted(flatten(config).items(), key=lambda pair: pair[0][:-1] == section)  # its keys win
+    # A labeler's fields are not those of the reward.
+    settings = [pair for pair in settings if (pair[0] == labeler) == (default == labeler)]
     known = {_PARAMETERS.get(key, key[-1]): key for key, _ in settings}
     for key, value in settings:
-        if isinstance(value, dict) and (key != ("reward", "labeler") or key == default):
+        if isinstance(value, dict):
             known |= {str(name): (*key, str(name)) for name in value}
     named = re.findall(r"[`'](\w+)[`'=]", str(error))
     return next((known[name] for name in named if name in known), default)

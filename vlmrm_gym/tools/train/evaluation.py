@@ -31,7 +31,6 @@ from vlmrm_gym.tools.train.environments import make_envs, make_video_env
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 
 NUM_EVAL_ENVS = 16
-"""Number of parallel environments in an evaluation."""
 
 
 def load_policy(config: Config, path: Path) -> BaseAlgorithm:
@@ -49,10 +48,7 @@ def load_policy(config: Config, path: Path) -> BaseAlgorithm:
 
 
 def load_weights(model: BaseAlgorithm, path: Path) -> None:
-    """Load networks and optimisers from a file saved by Stable-Baselines3, as data: it may be a stranger's.
-
-    Raises a RunError if it is for another algorithm or network, contains objects, or is damaged.
-    """
+    """Load networks and optimisers from a file saved by Stable-Baselines3, as data: it may be a stranger's."""
     what = f"The policy {path} is damaged, or not a {type(model).__name__} of this run"
     try:
         with warnings.catch_warnings(action="ignore"):  # PyTorch's explain how to execute pickles anyway
@@ -76,14 +72,13 @@ def load_weights(model: BaseAlgorithm, path: Path) -> None:
 def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, trust_code: bool = False) -> Policy:
     """The deterministic policy of a trained run in `env`, which `id` names: the best by its reward, else the last.
 
-    Only the weights are read, and the run's environment is made; its reward is not. Raises an InputError if the run is
-    of another environment, or cannot be read, or its configuration names code. `id` needs no trust.
+    Only the weights are read, and the run's environment is made; its reward is not. `id` needs no trust.
     """
     run = RunFolder.open(folder)
     file = read_config_file(run.config_file)
     config = replace(file.config, track=False, reward=RewardConfig(name="ground_truth"))
     problems = list(file.problems)
-    if not problems and id is not None and config.id.removeprefix("vlmrm_gym:") != id.removeprefix("vlmrm_gym:"):
+    if not problems and id is not None and config.id != id.removeprefix("vlmrm_gym:"):
         if not is_function(id):
             rule = f"The run {folder} must be of {id}. Received one of {short_repr(config.id)}."
             raise InputError(f"{rule} Pass another run.")
@@ -108,27 +103,18 @@ def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, 
 def evaluate(config: Config, model: BaseAlgorithm, episodes: int, *, seed: int) -> Episodes:
     """Play episodes with the deterministic policy. `seed` is of the first episode; later ones count up."""
     num_envs = min(episodes, NUM_EVAL_ENVS)
-    starts = range(0, episodes, num_envs)
-    with (
-        closing(make_envs(config, num_envs)) as envs,
-        tqdm(total=len(starts) * num_envs, unit="episode", leave=False) as progress,
-    ):
-        batches = []
-        for start in starts:
-            batches.append(play_episodes(envs, _policy(model), seed=seed + start))
-            progress.update(num_envs)
+    with closing(make_envs(config, num_envs)) as envs:
+        starts = tqdm(range(0, episodes, num_envs), unit=f" x {num_envs} episodes", leave=False)
+        batches = [play_episodes(envs, _policy(model), seed=seed + start) for start in starts]
     names = (field.name for field in fields(Episodes))
     return Episodes(**{name: np.concatenate([getattr(one, name) for one in batches])[:episodes] for name in names})
 
 
-def record_video(config: Config, model: BaseAlgorithm, path: Path, *, seed: int, progress: bool = False) -> None:
+def record_video(config: Config, model: BaseAlgorithm, path: Path, *, seed: int) -> None:
     """Write a video of one episode of the deterministic policy, with the reward drawn in."""
     title = config.id if config.reward.name == "ground_truth" else (config.reward.prompt or [config.id])[0]
     policy, frames, rewards, is_done = _policy(model), [], [], False
-    with (
-        closing(make_video_env(config)) as envs,
-        tqdm(total=config.rl.episode_length, desc="video", unit="frame", leave=False, disable=not progress) as bar,
-    ):
+    with closing(make_video_env(config)) as envs:
         observations, _ = envs.reset(seed=seed)
         while not is_done:
             observations, _, terminations, truncations, infos = envs.step(policy(observations))
@@ -136,10 +122,8 @@ def record_video(config: Config, model: BaseAlgorithm, path: Path, *, seed: int,
             is_done = bool(terminations[0] or truncations[0])
             for late in read_late(infos):
                 rewards.extend(late.rewards)
-            bar.update()
     videos.save_video(path, frames, rewards, title=title)
 
 
 def _policy(model: BaseAlgorithm) -> Policy:
-    """Make the deterministic policy of an agent."""
     return lambda observation: model.predict(observation, deterministic=True)[0]

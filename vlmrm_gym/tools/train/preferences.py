@@ -20,8 +20,6 @@ from vlmrm_gym.tools.train.config import Config, RewardConfig
 from vlmrm_gym.tools.train.config_file import constructing
 from vlmrm_gym.tools.train.run_folder import BEST, RunFolder
 
-_OPTIONS = ("every", "pairs", "total", "schedule", "segment_length", "sampling", "candidates", "half_life")
-
 
 def frozen(reward: RewardConfig, folder: RunFolder) -> RewardConfig:
     """A reward that is learned, as its newest head makes it; it learns no more."""
@@ -37,25 +35,19 @@ def _with_head(values: Any, head: str) -> Any:
     return [_with_head(one, head) for one in values] if isinstance(values, list | tuple) else values
 
 
-class Learning:
-    """Manages the `learner` of a run whose reward is learned; `callback` holds the rounds.
-
-    Raises a ConfigError if the file of answers is damaged, or of another prompt.
-    """
+class RewardLearning(PreferenceCallback):
+    """Learns the reward of a run. What comes of it is kept in the run's folder."""
 
     def __init__(self, config: Config, folder: RunFolder, envs: VLMVecEnv) -> None:
-        settings = config.preferences
-        options: dict[str, Any] = {name: getattr(settings, name) for name in _OPTIONS}
+        options: dict[str, Any] = {**vars(config.preferences), "seed": config.seed}
         # The model's own `learning_starts` moves along while there is no head, also in a checkpoint.
         options["first"] = first_round(config)
-        options["answers"] = settings.answers or folder.path / "answers.db"
+        options["answers"] = options["answers"] or folder.path / "answers.db"
+        options["fit"] = FitOptions(**(options["fit"] or {}))
         with constructing(config, "preferences.answers"):
-            self.callback = PreferenceCallback(
-                config.reward.labeler, fit=FitOptions(**(settings.fit or {})), seed=config.seed, **options
-            )
-            self.callback.bind(envs)
-        self.learner = self.callback.learner
-        self._config, self._folder, self._envs = config, folder, find_featured(envs.envs)
+            super().__init__(config.reward.labeler, **options)
+            self.bind(envs)
+        self._config, self._run, self._envs = config, folder, find_featured(envs.envs)
         self._num_logged = self._kept_version = 0
 
     @property
@@ -66,7 +58,7 @@ class Learning:
     @property
     def reward(self) -> RewardConfig | None:
         """The reward as the newest head makes it; None: there is no head."""
-        return frozen(self._config.reward, self._folder) if self._folder.head.exists() else None
+        return frozen(self._config.reward, self._run) if self._run.head.exists() else None
 
     def restore(self, path: Path, model: BaseAlgorithm) -> None:
         """Continue from a checkpoint, before the environments step. The replay buffer has been loaded."""
@@ -79,28 +71,28 @@ class Learning:
         """Write a new head, and the specification of its reward."""
         if self.version != self._kept_version:
             assert self.learner.head is not None
-            self.learner.head.save(self._folder.head)
-            from_mapping(frozen(self._config.reward, self._folder).arguments()["reward"]).save(self._folder.path)
+            self.learner.head.save(self._run.head)
+            from_mapping(frozen(self._config.reward, self._run).arguments()["reward"]).save(self._run.path)
             self._kept_version = self.version
 
     def log_rounds(self, say: Callable[[str], None]) -> bool:
         """Say what came of the rounds since the last call, and draw them. Returns whether there were any."""
-        new = self.callback.rounds[self._num_logged :]
+        new = self.rounds[self._num_logged :]
         self._num_logged += len(new)
         for outcome in new:
             say(f"Round {outcome.number} of {self._config.preferences.num_rounds}: {outcome.verdict.reason}")
-            (folder := self._folder.path / "rounds").mkdir(exist_ok=True)
+            (folder := self._run.path / "rounds").mkdir(exist_ok=True)
             write_round(outcome.pairs, outcome.answers, folder / f"{outcome.number:03}.png")
         return bool(new)
 
     def keep_episodes(self, count: int) -> None:
         """Write the newest episodes, by which the policy is the best: `mean_return` judges them again."""
         episodes = EpisodeLog.of(self.learner.log.episodes[-count:])
-        atomic_write(self._folder.path / BEST[2], episodes.save)
+        atomic_write(self._run.path / BEST[2], episodes.save)
 
     def mean_return(self) -> float | None:
         """Compute the mean return of the episodes of the best policy by the newest head; None if there are none yet."""
-        if not (path := self._folder.path / BEST[2]).exists():
+        if not (path := self._run.path / BEST[2]).exists():
             return None
         kept = EpisodeLog.of([])
         kept.load(path)

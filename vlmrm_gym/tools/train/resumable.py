@@ -16,11 +16,10 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 
-from vlmrm_gym.envs.vector import VLMRewardVectorEnv
 from vlmrm_gym.sb3 import VLMVecEnv
 
-_COUNTERS = ("num_timesteps", "learning_starts", "_n_updates", "_n_calls", "_episode_num", "exploration_rate")
-_COUNTERS += ("_current_progress_remaining",)
+COUNTERS = ("num_timesteps", "learning_starts", "_n_updates", "_n_calls", "_episode_num", "exploration_rate")
+COUNTERS += ("_current_progress_remaining",)
 """Counters of algorithms, and values computed from them; each algorithm has a subset."""
 
 
@@ -50,38 +49,7 @@ class RunProgress:
     """Values of the algorithm's that are not in TensorBoard yet, such as its newest losses."""
 
 
-class ResumableVecEnv(VLMVecEnv):
-    """A `VLMVecEnv` that can begin anew in the middle of a training, without losing a reward."""
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether rewards may be late without an episode being in progress."""
-        return isinstance(self.envs, VLMRewardVectorEnv) and self.envs.overlap
-
-    @property
-    def is_between_episodes(self) -> bool:
-        """Whether the next step begins an episode in every environment."""
-        return self._books.is_between_episodes
-
-    def restart(self, seed: int) -> tuple[Any, list[list[dict[str, Any]]]]:
-        """Begin new episodes, and wait for the rewards of all steps before.
-
-        Returns observations, and infos with what has arrived, as of several steps.
-        """
-        rollout_steps = self._rollout_steps_left
-        self.seed(seed)
-        observations = self.reset()
-        if rollout_steps:
-            self.begin_rollout(rollout_steps)
-        if isinstance(self.envs, VLMRewardVectorEnv):
-            self._add_rewards(self.envs.flush())
-        arrived = []
-        while any(own := [self._pop_late(i) for i in range(self.num_envs)]):
-            arrived.append(own)
-        return observations, arrived
-
-
-def restart(model: BaseAlgorithm, envs: ResumableVecEnv, seed: int) -> list[dict[str, Any]]:
+def restart(model: BaseAlgorithm, envs: VLMVecEnv, seed: int) -> list[dict[str, Any]]:
     """Begin all that is random anew, between two rollouts. Episodes in progress end.
 
     Returns infos with the rewards and episodes that have arrived; the replay buffer has them already.
@@ -89,8 +57,12 @@ def restart(model: BaseAlgorithm, envs: ResumableVecEnv, seed: int) -> list[dict
     new_seed = int(np.random.SeedSequence((seed, model.num_timesteps)).generate_state(1)[0])
     set_random_seed(new_seed, using_cuda=model.device.type == "cuda")
     model.action_space.seed(new_seed)
-    model._last_obs, arrived = envs.restart(new_seed)
+    envs.seed(new_seed)
+    model._last_obs = envs.reset()
     model._last_episode_starts = np.ones(envs.num_envs, dtype=np.bool_)
+    arrived = envs.flush()
+    if (rollout := getattr(model, "rollout_buffer", None)) is not None:
+        rollout.reset()  # the reset of the environments has ended it
     if (buffer := getattr(model, "replay_buffer", None)) is not None:
         for infos in arrived:
             buffer.receive(infos)
@@ -100,11 +72,6 @@ def restart(model: BaseAlgorithm, envs: ResumableVecEnv, seed: int) -> list[dict
         policy: Any = getattr(model, "actor", model.policy)
         policy.reset_noise(envs.num_envs)
     return [info for infos in arrived for info in infos]
-
-
-def counters(model: BaseAlgorithm) -> dict[str, float]:
-    """Read the counters of an algorithm, for a checkpoint."""
-    return {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)}
 
 
 @contextmanager

@@ -4,28 +4,33 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+import signal
+from collections.abc import Mapping
+from contextlib import ExitStack, closing, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.logger import Logger
 
 from vlmrm_gym._util import __version__
+from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.files import atomic_write, atomic_write_text
 from vlmrm_gym._util.system import read_versions
 from vlmrm_gym._util.untrusted import read_file
 from vlmrm_gym._util.validation import fields_without_effect, short_repr
+from vlmrm_gym.rewards.clip import EncoderFields
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
 from vlmrm_gym.rewards.pictures import as_pictures
 from vlmrm_gym.rewards.saved import MAX_HEAD, head_file, map_files
+from vlmrm_gym.sb3 import VLMVecEnv
 from vlmrm_gym.scoring.options import FileOptions
 from vlmrm_gym.tools.train.algorithms import (
-    ALGORITHMS,
+    ON_POLICY,
     algorithm_class,
     algorithm_options,
     find_setting,
@@ -35,14 +40,14 @@ from vlmrm_gym.tools.train.algorithms import (
 from vlmrm_gym.tools.train.callbacks import RunCallback
 from vlmrm_gym.tools.train.checks import find_specification
 from vlmrm_gym.tools.train.config import Config
-from vlmrm_gym.tools.train.config_file import ConfigError, Problem, constructing, flatten, read_config, to_yaml
+from vlmrm_gym.tools.train.config_file import ConfigError, constructing, flatten, read_config, to_yaml
 from vlmrm_gym.tools.train.environments import make_envs
 from vlmrm_gym.tools.train.evaluation import load_weights
 from vlmrm_gym.tools.train.outputs import TensorBoardWriter, plot_learning_curve
-from vlmrm_gym.tools.train.preferences import Learning
-from vlmrm_gym.tools.train.resumable import ResumableVecEnv, RunProgress
+from vlmrm_gym.tools.train.preferences import RewardLearning
+from vlmrm_gym.tools.train.resumable import RunProgress
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
-from vlmrm_gym.tools.train.signals import SignalGuard
+from vlmrm_gym.tools.train.signals import handling
 
 RESUME_OVERRIDABLE = (
     *("base_path", "run_name", "description", "tags", "track", "rl.n_steps", "rl.device"),
@@ -57,8 +62,7 @@ RESUME_OVERRIDABLE = (
 def start(config: Config, folder: RunFolder) -> None:
     """Train in a new folder, which is made once environments, reward and algorithm are. Defaults are filled in.
 
-    Raises a ConfigError or RunError if one of these cannot be made or the tracking cannot begin, `Interrupted` after a
-    signal, once a checkpoint is written, and what scoring and training raise.
+    After a signal `Interrupted` is raised, once a checkpoint is written.
     """
     folder.check_new()
     envs, model = _make(config)
@@ -72,35 +76,33 @@ def start(config: Config, folder: RunFolder) -> None:
                 specification = find_specification(config)
                 for name, text in ({} if specification is None else specification.files).items():
                     (folder.path / name).write_text(text, encoding="utf-8")
-                running.enter_context(_tracked(config, folder))
+                _track(config, folder, running)
             except BaseException:
                 shutil.rmtree(folder.path)  # nothing has been trained
                 raise
-            _learn(config, folder, envs, model, learning)
+            _learn(config, folder, envs, model, learning, RunProgress())
 
 
 def resume(config: Config, folder: RunFolder) -> None:
-    """Resume a run from its newest checkpoint; from the beginning if there is none.
-
-    Raises what `start` does, and a RunError if keys that are not in `RESUME_OVERRIDABLE` have changed, the checkpoint
-    is damaged, or another process trains in the folder.
-    """
+    """Resume a run from its newest checkpoint; from the beginning if there is none. Raises as `start`."""
     with folder.locked(), ExitStack() as running:
-        checkpoint = folder.newest_checkpoint()
-        state = None if checkpoint is None else json.loads((checkpoint / "state.json").read_text())
-        if state is not None:
+        checkpoint, progress = folder.newest_checkpoint(), RunProgress()
+        if checkpoint is None:
+            envs, model = _make(config)
+        else:
+            state = json.loads((checkpoint / "state.json").read_text())
             _check_same(read_config(state["config"], "its configuration", folder.path).config, config, folder)
-        envs, model = _make(config, checkpoint)
+            progress = RunProgress(**state["progress"])
+            envs, model = _make(config, checkpoint)
+            vars(model).update(state["counters"])
         running.callback(envs.close)
         learning = _make_learning(config, folder, envs, running)
-        if checkpoint is not None and state is not None:
-            if learning is not None:
-                learning.restore(checkpoint / "preferences.zip", model)
-            vars(model).update(state["counters"])
-        running.enter_context(_tracked(config, folder))
+        if learning is not None and checkpoint is not None:
+            learning.restore(checkpoint / "preferences.zip", model)
+        _track(config, folder, running)
         atomic_write_text(folder.config_file, to_yaml(config, folder.path))
         folder.rewind(checkpoint)
-        _learn(config, folder, envs, model, learning, None if state is None else RunProgress(**state["progress"]))
+        _learn(config, folder, envs, model, learning, progress)
 
 
 def _with_own_files(config: Config, folder: RunFolder) -> Config:
@@ -120,11 +122,11 @@ def _with_own_files(config: Config, folder: RunFolder) -> Config:
     return replace(config, reward=replace(config.reward, **map_files(vars(config.reward), keep)))
 
 
-def _make_learning(config: Config, folder: RunFolder, envs: ResumableVecEnv, running: ExitStack) -> Learning | None:
-    """Make the `Learning` of a run, closed with `running`; None if no reward is learned."""
+def _make_learning(config: Config, folder: RunFolder, envs: VLMVecEnv, running: ExitStack) -> RewardLearning | None:
+    """Make what learns the reward, closed with `running`; None if no reward is learned."""
     if config.reward.labeler is None:
         return None
-    learning = Learning(config, folder, envs)
+    learning = RewardLearning(config, folder, envs)
     running.callback(learning.learner.answers.close)
     return learning
 
@@ -148,17 +150,16 @@ def _dotted(config: Config) -> dict[str, Any]:
     return values | {f"reward.kwargs.{name}": value for name, value in kwargs.items()}
 
 
-def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:
+def _make(config: Config, checkpoint: Path | None = None) -> tuple[VLMVecEnv, BaseAlgorithm]:
     """Make the environments and the algorithm, with the weights and transitions of a checkpoint."""
     rl = config.rl
     if rl.device.startswith("cuda") and not torch.cuda.is_available():  # Stable-Baselines3 would take the CPU
         rule = f"must be a device of this machine, which has no CUDA. Received {short_repr(rl.device)}."
-        raise ConfigError([Problem.of("rl.device", rule)])
+        raise ConfigError.of("rl.device", rule)
     envs = make_envs(config, config.num_envs, for_training=True)
-    with ExitStack() as on_error:
-        on_error.callback(envs.close)
+    with close_on_error([envs]):
         with constructing(config, "rl"):
-            envs = ResumableVecEnv(envs, success_threshold=config.success_threshold)
+            envs = VLMVecEnv(envs, success_threshold=config.success_threshold)
             steps = 0 if checkpoint is None else int(checkpoint.name)
             kind, options = algorithm_class(rl.algorithm or ""), algorithm_options(config, envs, steps)
             model = kind(rl.policy_name or "", envs, seed=config.seed, **options)  # pyright: ignore[reportCallIssue]
@@ -167,30 +168,28 @@ def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecE
             if (buffer := getattr(model, "replay_buffer", None)) is not None:
                 with np.load(checkpoint / "replay_buffer.npz", allow_pickle=False) as stored:
                     buffer.load_state_dict(stored)
-        on_error.pop_all()
     return envs, model
 
 
 def _learn(
     config: Config,
     folder: RunFolder,
-    envs: ResumableVecEnv,
+    envs: VLMVecEnv,
     model: BaseAlgorithm,
-    learning: Learning | None = None,
-    progress: RunProgress | None = None,
+    learning: RewardLearning | None,
+    progress: RunProgress,
 ) -> None:
-    """Train to the end, from the progress of a checkpoint if given. TensorBoard events after it are purged."""
+    """Train to the end. TensorBoard events after the progress so far are purged."""
     left = (config.rl.n_steps or 0) - model.num_timesteps
     _log_versions(folder, config, step=model.num_timesteps)
-    signals = SignalGuard()
-    callback = RunCallback(config, folder, envs, signals, learning, progress)
-    callbacks = [*([] if learning is None else [learning.callback]), callback]
-    with closing(TensorBoardWriter(folder.path, 0 if progress is None else progress.step + 1)) as output:
+    callback = RunCallback(config, folder, envs, learning, progress)
+    callbacks = [callback] if learning is None else [learning, callback]
+    with closing(TensorBoardWriter(folder.path, progress.step + 1)) as output:
         model.set_logger(Logger(str(folder.path), [output]))
         try:
-            with signals.active():
+            with handling(callback.receive_signal, signal.SIGINT, signal.SIGTERM):
                 if left > 0:
-                    model.learn(left, callbacks, log_interval=None, reset_num_timesteps=progress is None)  # pyright: ignore[reportArgumentType]
+                    model.learn(left, callbacks, log_interval=None, reset_num_timesteps=False)  # pyright: ignore[reportArgumentType]
         finally:
             callback.close()
     reward, rows = config.reward, folder.metrics()
@@ -199,11 +198,9 @@ def _learn(
     atomic_write(folder.path / "learning_curve.png", lambda path: plot_learning_curve(rows, path, title=title))
 
 
-@contextmanager
-def _tracked(config: Config, folder: RunFolder) -> Iterator[None]:
+def _track(config: Config, folder: RunFolder, running: ExitStack) -> None:
     """With `track`, mirror TensorBoard to Weights and Biases; a resumed run keeps its ID there."""
     if not config.track:
-        yield
         return
     import wandb
 
@@ -221,12 +218,7 @@ def _tracked(config: Config, folder: RunFolder) -> Iterator[None]:
         )
     except wandb.Error as error:
         raise RunError(f"`track` is on, and Weights and Biases cannot begin: {error} Or leave `track` out.") from error
-    try:
-        yield
-    except BaseException:
-        run.finish(exit_code=1)
-        raise
-    run.finish()
+    running.push(lambda error, *_: run.finish(exit_code=0 if error is None else 1))
 
 
 def _log_versions(folder: RunFolder, config: Config, *, step: int) -> None:
@@ -242,33 +234,26 @@ def _log_versions(folder: RunFolder, config: Config, *, step: int) -> None:
 
 def plan_training(config: Config) -> Mapping[str, str]:
     """Describe the plan of a training with this configuration, which has its defaults filled in, line by line."""
-    rl, reward = config.rl, config.reward
-    assert rl.algorithm
-    assert rl.n_steps
+    rl, reward, specification = config.rl, config.reward, find_specification(config)
     plan = {
         "environments": f"{config.num_envs} x {config.id}, episodes of {rl.episode_length} steps",
         "agent": f"{rl.algorithm}, {rl.n_steps:,} steps over all environments, seed {config.seed}",
-        "updates": _describe_updates(config, rl.algorithm, rl.n_steps),
+        "updates": _describe_updates(config),
     }
-    pictures = [f"goal images {', '.join(reward.goal_images)}"] if reward.goal_images else []
-    prompts = ", ".join([*(f'"{prompt}"' for prompt in reward.prompt or []), *pictures])
-    if reward.name != "ground_truth":
-        specification: Any = find_specification(config)
+    if specification is not None:
         in_workers = reward.num_workers and specification.in_workers
         where = f"{reward.num_workers} {reward.backend} workers" if in_workers else "the process that trains"
         share = f", one state in {reward.score_every}" if reward.score_every > 1 else ""
-        what = reward.name if reward.is_own else f"{prompts} by {reward.model}"
-        what = what if reward.labeler is None else f"learned from comparisons for {prompts}"
+        what = " ".join([reward.name, *map(short_repr, reward.prompt or []), *(reward.goal_images or [])])
         plan["reward"] = f"{what}{share}, scored by {where}"
-        if reward.name in ("clip", "preference") and specification.model != "tiny":
+        if isinstance(specification, EncoderFields) and specification.model not in (None, "tiny"):
             plan["download"] = f"the weights of {specification.model}, unless they are on this machine"
     if reward.labeler is not None:
         preferences, first = config.preferences, first_round(config)
-        labeler = reward.labeler if isinstance(reward.labeler, str) else json.dumps(reward.labeler)
         rounds = f"{preferences.num_rounds} rounds, the first after {first:,} steps, one every {preferences.every:,}"
-        plan["comparisons"] = f"{preferences.total:,} pairs in {rounds}; answered by {labeler}"
-    if not ALGORITHMS[rl.algorithm].on_policy:
-        traits = read_traits(config.id, config.env_kwargs)
+        plan["comparisons"] = f"{preferences.total:,} pairs in {rounds}; answered by {reward.labeler}"
+    if rl.algorithm not in ON_POLICY:
+        traits = read_traits(config)
         # The observations before and after, the action, the reward, the end and the time limit of all transitions.
         size = _value_bytes(traits.observation_space) * 2 + _value_bytes(traits.action_space) + 12
         plan["memory"] = f"{find_setting(rl, 'buffer_size') * size / 1e9:.2f} GB for the replay buffer when it is full"
@@ -278,12 +263,12 @@ def plan_training(config: Config) -> Mapping[str, str]:
     return plan
 
 
-def _describe_updates(config: Config, algorithm: str, n_steps: int) -> str:
+def _describe_updates(config: Config) -> str:
     """Count the gradient steps, and those for each step of the environments."""
-    rl = config.rl
+    rl, n_steps = config.rl, config.rl.n_steps or 0
     frequency, each = find_setting(rl, "train_freq"), find_setting(rl, "gradient_steps")
     every = (frequency[0] if isinstance(frequency, tuple) else frequency) * config.num_envs
-    if ALGORITHMS[algorithm].on_policy:  # A2C has one epoch
+    if rl.algorithm in ON_POLICY:  # A2C has one epoch
         return f"{each or 1} epochs over each of {math.ceil(n_steps / every):,} rollouts of {every:,} steps"
     each = every if each == -1 else each
     starts = rl.learning_starts or 0
@@ -292,7 +277,5 @@ def _describe_updates(config: Config, algorithm: str, n_steps: int) -> str:
 
 
 def _value_bytes(space: Any) -> int:
-    parts = getattr(space, "spaces", None)
-    if isinstance(parts, Mapping):
-        return sum(map(_value_bytes, parts.values()))
-    return int(np.prod(space.shape or 1)) * (space.dtype or np.dtype(np.float32)).itemsize
+    parts = space.values() if isinstance(space, spaces.Dict) else [space]
+    return sum(np.asarray(part.sample()).nbytes for part in parts)

@@ -29,10 +29,9 @@ BEST = ("best.zip", "best.json", "best_episodes.npz")
 HEAD = ("head.safetensors", "reward.json")
 """The newest head of a reward that is learned, and the specification of the reward."""
 CHECKPOINTED = (*BEST, *HEAD, "metrics.csv")
-"""Files copied into each checkpoint, beside `_NEEDED`."""
+"""Files copied into each checkpoint."""
 
 _MANIFEST = "manifest.json"
-_NEEDED = {"model.zip", "state.json"}
 _KEPT = 2
 """Number of checkpoints that keep all files."""
 
@@ -45,7 +44,9 @@ class RunFolder:
     """A run's folder, at a path."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.config_file, self._metrics = path, path / "config.yaml", path / "metrics.csv"
+        self.head = path / HEAD[0]
+        """The file of the newest head, if the reward is learned."""
 
     def check_new(self) -> None:
         """Raise a RunError if the folder exists."""
@@ -56,7 +57,7 @@ class RunFolder:
             )
 
     def create(self) -> None:
-        """Make the folder; raises a RunError if it cannot be made."""
+        """Make the folder."""
         try:
             self.path.mkdir(parents=True)
         except (OSError, ValueError) as error:
@@ -65,16 +66,17 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """Open an existing folder, or an agent on the hub; raises a RunError if it is not the folder of a run."""
+        """Open an existing folder, or an agent on the hub."""
         if path.as_posix().startswith(PREFIX):
             path = download_agent(path.as_posix())
-        if not (path / "config.yaml").is_file():
+        folder = cls(path)
+        if not folder.config_file.is_file():
             raise RunError(f"{path} is not the folder of a run: it has no config.yaml.")
-        return cls(path)
+        return folder
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock that prevents other processes from training in this folder; raises a RunError if one does."""
+        """Hold the lock that prevents other processes from training in this folder."""
         lock = FileLock(self.path / ".lock", blocking=False)
         try:
             lock.acquire()
@@ -86,26 +88,13 @@ class RunFolder:
             lock.release()
 
     @property
-    def config_file(self) -> Path:
-        """The configuration file."""
-        return self.path / "config.yaml"
-
-    @property
-    def head(self) -> Path:
-        """The file of the newest head, if the reward is learned."""
-        return self.path / HEAD[0]
-
-    @property
     def checkpoints(self) -> dict[int, Path]:
         """The folders of all checkpoints, by step, in order."""
         folders = self.path.glob("checkpoints/*")
         return dict(sorted((int(folder.name), folder) for folder in folders if folder.name.isdecimal()))
 
     def newest_checkpoint(self) -> Path | None:
-        """Find the checkpoint to resume from; None if there is none and training can start from the beginning.
-
-        Raises a RunError if it is damaged, or there are results without one, which starting again would overwrite.
-        """
+        """Find the checkpoint to resume from; None if there is none and training can start from the beginning."""
         complete = [folder for folder in self.checkpoints.values() if (folder / _MANIFEST).is_file()]
         if not complete:
             if self.checkpoints or (self.path / "learning_curve.png").exists():
@@ -119,8 +108,8 @@ class RunFolder:
             manifest = json.loads((folder / _MANIFEST).read_text())
             damaged = [
                 name
-                for name in sorted(_NEEDED | set(manifest))
-                if not (folder / name).is_file() or _digest(folder / name) != manifest.get(name)
+                for name, digest in manifest.items()
+                if not (folder / name).is_file() or _digest(folder / name) != digest
             ]
         except (OSError, ValueError):
             damaged = [_MANIFEST]
@@ -134,10 +123,7 @@ class RunFolder:
         return folder
 
     def save_checkpoint(self, step: int, writers: Mapping[str, Callable[[Path], object]]) -> None:
-        """Write a checkpoint atomically, by functions of the path of each file; keep only the policy of older ones.
-
-        If an OSError is raised, earlier checkpoints are unchanged.
-        """
+        """Write a checkpoint atomically, by functions of the path of each file; keep only the policy of older ones."""
         folder = self.path / "checkpoints" / f"{step:010d}"
         unfinished = folder.with_suffix(".partial")
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -181,9 +167,8 @@ class RunFolder:
         if not rows:
             return
         with self._metrics.open("ab", buffering=0) as file:
-            before = file.tell()
-            names = self._columns() if before else [name for name in METRICS if name in rows[0]]
-            table = [[row.get(name, "nan") for name in names] for row in rows]
+            before, names = file.tell(), [name for name in METRICS if name in rows[0]]
+            table = [[row[name] for name in names] for row in rows]
             table = table if before else [names, *table]
             lines = "".join(",".join(map(str, line)) + "\n" for line in table).encode()
             try:
@@ -195,31 +180,22 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, float]]:
         """Read the lines of metrics.csv without damaged ones, such as a last line cut off by a crash."""
-        if not self._metrics.exists():
-            return []
-        rows, names = [], self._columns()
-        for line in self._metrics.read_text(errors="replace").splitlines(keepends=True)[1:]:
+        text = self._metrics.read_text(errors="replace") if self._metrics.exists() else ""
+        header, *lines = text.splitlines(keepends=True) or [""]
+        rows = []
+        for line in lines:
             with suppress(ValueError):
                 if line.endswith("\n"):
-                    rows.append(dict(zip(names, map(float, line.split(",")), strict=True)))
+                    rows.append(dict(zip(header.rstrip("\n").split(","), map(float, line.split(",")), strict=True)))
         return rows
-
-    def _columns(self) -> list[str]:
-        with self._metrics.open(errors="replace") as file:
-            return file.readline().rstrip("\n").split(",")
-
-    @property
-    def _metrics(self) -> Path:
-        return self.path / "metrics.csv"
 
     def policy(self, which: str) -> Path:
         """Find the file of a policy: "best" (else the last, if too few episodes were scored), "last" or a step."""
         every = {str(step): folder / "model.zip" for step, folder in self.checkpoints.items()}
+        if every:
+            every["best"] = every["last"] = list(every.values())[-1]
         if (best := self.path / "best.zip").is_file():
             every["best"] = best
-        if self.checkpoints:
-            every["last"] = self.checkpoints[max(self.checkpoints)] / "model.zip"
-            every.setdefault("best", every["last"])
         policy = every.get(which.lstrip("0"))  # also "0000000240", as the folders are called
         if policy is None:
             raise RunError(f"{self.path} has no policy {short_repr(which)}. There are: {', '.join(every) or 'none'}.")

@@ -1,13 +1,9 @@
 """Ctrl-C and SIGTERM during training."""
 
 import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
-
-from tqdm import tqdm
 
 
 class Interrupted(Exception):
@@ -25,11 +21,8 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def _handling(numbers: tuple[int, ...], handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Handle signals in this block; does nothing outside the main thread, which receives all signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def handling(handler: Callable[[int, Any], None], *numbers: int) -> Iterator[None]:
+    """Handle signals in this block, which the main thread runs."""
     previous = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -39,28 +32,9 @@ def _handling(numbers: tuple[int, ...], handler: Callable[[int, Any], None]) -> 
 
 
 def sigterm_raises() -> AbstractContextManager[None]:
-    """Raise `Terminated` when SIGTERM arrives in this block; does nothing outside the main thread."""
+    """Raise `Terminated` when SIGTERM arrives in this block."""
 
     def terminate(number: int, frame: Any) -> None:
         raise Terminated
 
-    return _handling((signal.SIGTERM,), terminate)
-
-
-class SignalGuard:
-    """Records the first Ctrl-C or SIGTERM, so that training ends between rollouts; a second one ends it at once."""
-
-    def __init__(self) -> None:
-        self.received: int | None = None
-
-    def active(self) -> AbstractContextManager[None]:
-        """Handle the signals in this block; does nothing outside the main thread."""
-        return _handling((signal.SIGINT, signal.SIGTERM), self._receive)
-
-    def _receive(self, number: int, frame: Any) -> None:
-        if self.received is not None:
-            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
-        self.received = number
-        tqdm.write(
-            "Interrupted: writing a checkpoint when the episodes have ended. Repeat to stop at once.", file=sys.stderr
-        )
+    return handling(terminate, signal.SIGTERM)
