@@ -79,6 +79,7 @@ def test_the_last_observation_of_an_episode_is_the_true_one_and_termination_is_n
     env.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [False, True])
 def test_ten_thousand_transitions_have_the_rewards_of_their_states(overlap):
     """Contract 2: random lengths, batches that cut episodes, one reward each, and no other is sampled."""

@@ -43,6 +43,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux") or usable_cores() < 2, reason="needs GNU OpenMP and 2 cores")
 def test_parts_of_a_batch_are_encoded_by_threads_that_do_not_wait_for_each_other():
     env = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}

@@ -62,6 +62,7 @@ WITH_PYTHON = [path for path in PAGES if any(read_blocks(path.read_text()))]
 assert len(WITH_PYTHON) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The bundled model does not know")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

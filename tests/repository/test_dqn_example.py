@@ -9,6 +9,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
@@ -58,7 +59,6 @@ def test_the_untrained_agent_does_not_succeed():
     assert means["task_return"] < 100
 
 
-@pytest.mark.slow
 def test_the_agent_learns_to_balance_from_the_prompt_alone(tmp_path):
     """One of the seeds that benchmarks/RESULTS.md reports; every fourth state is scored, so that it takes less time."""
     folder = dqn_cartpole.main(dqn_cartpole.Args(runs_folder=tmp_path, seed=1, score_every=4, capture_video=False))

@@ -88,6 +88,7 @@ def test_what_a_stable_baselines3_user_writes(tmp_path, monkeypatch):
     assert (tmp_path / "runs" / "SAC_1" / "model.zip").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
 def test_an_environment_of_ones_own_trains(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

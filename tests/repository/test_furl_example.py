@@ -13,6 +13,7 @@ from vlmrm_gym.tasks import REGISTERED
 from vlmrm_gym.tasks.mountain_car import MountainCar
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]

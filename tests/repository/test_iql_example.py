@@ -10,7 +10,10 @@ import torch
 from vlmrm_gym.tools.cli.dataset import record_dataset
 from vlmrm_gym.tools.cli.score import score
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
+]
 MOUNTAIN_CAR = "VLMRM/MountainCarContinuous-v0"
 
 

@@ -17,6 +17,7 @@ from torch import nn
 from vlmrm_gym.data.replay import Batch
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]

@@ -12,7 +12,10 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # TorchRL's own
     import torchrl_sac
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"),
+]
 
 
 def test_a_short_run_learns_and_writes_a_policy_and_a_result(tmp_path):

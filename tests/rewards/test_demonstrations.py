@@ -214,6 +214,7 @@ def test_heads_of_other_features_and_damaged_files_are_refused(folder, tmp_path)
         gym.make(CART_POLE, reward=f"{tmp_path}/")
 
 
+@pytest.mark.slow
 def test_a_tower_that_is_learned_from_videos_knows_a_new_world_and_is_a_model_like_others(tmp_path):
     """A square goes from the left to the right, at another height in each video."""
 

@@ -44,6 +44,7 @@ def run_script(text, *arguments, env=None, timeout=120):
     )
 
 
+@pytest.mark.slow
 def test_two_vectors_share_the_cluster_of_the_user_and_options_reach_ray(ray_cluster):
     options = {"num_cpus": 3, "runtime_env": {"env_vars": {"VLMRM_GYM_TEST": "1"}}}
     first, second = ray_vector([Counting([4])], ray_options=options), ray_vector([Counting([4], first=100)])

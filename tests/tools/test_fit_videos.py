@@ -65,6 +65,7 @@ def test_episodes_of_our_datasets_are_recordings_and_one_video_holds_nothing_out
     assert vlmrm_gym.load_reward(tmp_path / "kept").measure == "step"
 
 
+@pytest.mark.slow
 def test_what_negatives_show_is_no_progress(tmp_path):
     """Poles that lean to the other side: without them the network has seen none, and takes them for the way's end."""
     left = np.stack([cartpole_frame(angle) for angle in np.linspace(-70, -20, 10)])

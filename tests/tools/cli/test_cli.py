@@ -206,6 +206,7 @@ def test_flags_override_files_and_suffice_alone_and_a_run_is_evaluated(config, t
     assert iio.imread(folder / "evaluation.mp4").shape == (10, 472, 600, 3)
 
 
+@pytest.mark.slow
 def test_tasks_lists_ids_prompts_and_pictures(tmp_path, capsys):
     main(["tasks", "--pictures", str(tmp_path)])
     output = capsys.readouterr().out

@@ -116,7 +116,7 @@ def test_one_warning_names_the_command_at_the_door_of_environments():
     for options in ({}, {"num_workers": 2}):
         source = f"def reward(frame):\n    return {len(options)}  # a program of this test alone"
         with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+            warnings.simplefilter("default")
             gym.make_vec(CARTPOLE, num_envs=2, reward=Program(source=source), episode_length=2, **options).close()
             if not options:
                 gym.make(CARTPOLE, reward=Program(source=source)).close()

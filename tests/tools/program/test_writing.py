@@ -71,6 +71,7 @@ def author(monkeypatch):
         yield server
 
 
+@pytest.mark.slow
 def test_a_fault_is_mended_by_the_frames_that_are_fed_back(author, tmp_path, capsys):
     """And nothing is asked twice: after a budget is used up, a higher one goes on."""
     out = tmp_path / "out"

@@ -90,6 +90,7 @@ def test_what_a_part_of_a_strangers_reward_names_is_refused(tmp_path):
             configure(config, [])
 
 
+@pytest.mark.slow
 def test_check_measures_progress_and_success_by_their_scores_and_proposes_a_threshold(tmp_path):
     success = {"kind": "success", "threshold": 0.5, "reward": {"kind": "sum", "terms": [{"weight": 2.0, **CLIP}]}}
     with few_states():

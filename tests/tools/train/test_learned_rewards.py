@@ -72,6 +72,7 @@ def run(tmp_path_factory):
         return train(config), config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "stop", "reached"),
     [

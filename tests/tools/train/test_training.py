@@ -110,6 +110,7 @@ RESUMED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RESUMED)
 def test_resuming_changes_nothing_whatever_was_under_way(case, tmp_path, monkeypatch):
     """Also of humanoids stepped by `mujoco.batch`, and of exploration with state in rollouts that cut episodes."""

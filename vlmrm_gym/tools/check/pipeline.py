@@ -178,9 +178,11 @@ def controls(
         explanation = "A black frame should not score above failures as reliably as a success does."
         blackened = np.where(success, reward(black)[0], reward(features))
         rewards.append(("successes replaced by a black frame", explanation, blackened))
-    chance = chance_limit(success, groups, len(rewards))
     return [
-        Control(name=name, explanation=why, auc=auc(values, success), chance=chance) for name, why, values in rewards
+        Control(
+            name=name, explanation=why, auc=auc(values, success), chance=chance_limit(success, groups, len(rewards))
+        )
+        for name, why, values in rewards
     ]
 
 
