@@ -6,10 +6,13 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from conftest import TASK_PROMPT
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
+from vlmrm_gym.rewards.devices import resolve_device
+from vlmrm_gym.rewards.specification import resolve_reward
 
 STEPS = 3
 
@@ -60,6 +63,30 @@ def test_a_scaled_clip_reward_is_paid_scaled(own, expected):
     infos = [envs.step(np.zeros(1, dtype=int))[4] for _ in range(STEPS)][-1]
     envs.close()
     np.testing.assert_allclose(infos["vlm_rewards"][0], expected, atol=1e-5)
+
+
+class Scaled(vlmrm_gym.RewardModel):
+    """A model whose call takes a keyword argument."""
+
+    batch_size, num_views, weights = 3, 1, "mine"
+
+    def __call__(self, frames, scale=1.0):
+        return np.full(len(frames), scale)
+
+
+scaled = Scaled()
+
+
+def test_a_model_that_is_named_keeps_its_settings_beside_keyword_arguments():
+    named = {"kind": "import", "path": f"{__name__}:scaled", "kwargs": {"scale": 0.5}}
+    model = resolve_reward(named).build("cpu")
+    assert (model.batch_size, model.num_views, model.weights) == (3, 1, "mine")
+    assert model.encode(np.zeros((2, 4, 4, 3), np.uint8)).tolist() == [[0.5], [0.5]]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu:0", torch.device("cpu", 0)])
+def test_a_device_may_be_called_as_tensors_call_it(device):
+    assert resolve_device(device) == torch.device("cpu")
 
 
 def test_a_subclass_has_its_own_size_and_fingerprint_and_shares_no_encoder():

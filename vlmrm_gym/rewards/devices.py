@@ -19,7 +19,7 @@ def resolve_device(device: str, parameter: str = "device") -> torch.device:
     """The device that a parameter names. Raise a ValueError if this machine has none such."""
     has_mps = torch.backends.mps.is_available()
     available = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count())), *(["mps"] if has_mps else [])]
-    name = str(device)
+    name = {"cpu:0": "cpu", "mps:0": "mps"}.get(str(device), str(device))  # "mps:0" is how tensors call it
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
     if name == "cuda" and torch.cuda.is_available():

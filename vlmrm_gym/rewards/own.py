@@ -24,13 +24,15 @@ _SETTINGS = [name for name in vars(RewardModel) if not name.startswith("_") and 
 
 
 class CallableModel(RewardModel):
-    """Makes a reward model of a function of frames, which messages call by its name.
+    """Makes a reward model of a function of frames, which messages call by its name; each call gets `kwargs`.
 
     Of a `RewardModel` that overrides `__call__` it takes all other settings.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str = "reward") -> None:
-        self._function, self._name, self.feature_size = function, name, 1
+    def __init__(
+        self, function: Callable[..., Any], name: str = "reward", kwargs: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        self._function, self._name, self.feature_size = partial(function, **kwargs), name, 1
         if isinstance(function, RewardModel):
             self.batch_size, self.microbatch_size = function.batch_size, function.microbatch_size
             self.clip_length, self.clip_stride, self.clip = function.clip_length, function.clip_stride, function.clip
@@ -55,7 +57,7 @@ class CallableModel(RewardModel):
         return narrow[:, None]
 
 
-def as_model(value: Any, name: str = "reward") -> RewardModel:
+def as_model(value: Any, name: str = "reward", kwargs: Mapping[str, Any] = MappingProxyType({})) -> RewardModel:
     """Return a reward model as it is, or make one of a callable, whose name messages have; a TypeError for others."""
     check_callable(value)
     if isinstance(value, RewardModel):
@@ -64,7 +66,7 @@ def as_model(value: Any, name: str = "reward") -> RewardModel:
             return value
         if value.ordered:
             raise ValueError("`reward.ordered` needs `continue_episode`, which an overridden `__call__` passes over.")
-    return CallableModel(value, name)
+    return CallableModel(value, name, kwargs)
 
 
 def check_callable(value: object) -> None:
@@ -170,11 +172,10 @@ class OwnReward(ByValue, RewardSpec):
 
 def _make_model(reward: Any, kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
     """Return the reward model of a function, of a class, which is instantiated, or of a specification."""
+    model: Any = reward
     if isinstance(reward, type):
-        model: Any = reward(**_constructor_kwargs(reward, kwargs, device))
-    else:
-        model = partial(reward, **kwargs) if kwargs else reward
-    return as_model(model.build(device) if isinstance(model, RewardSpec) else model, name)
+        model, kwargs = reward(**_constructor_kwargs(reward, kwargs, device)), {}
+    return as_model(model.build(device) if isinstance(model, RewardSpec) else model, name, kwargs)
 
 
 def _constructor_kwargs(function: type[Any], kwargs: Mapping[str, Any], device: str) -> dict[str, Any]:

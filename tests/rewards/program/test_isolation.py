@@ -156,6 +156,19 @@ def test_after_an_error_the_program_runs_in_a_new_process():
         program.close()
 
 
+def test_ctrl_c_while_it_starts_again_leaves_no_process(monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    others = children()
+    program = IsolatedProgram(BRIGHT, "x.py")
+    program.close()
+    monkeypatch.setattr(process._Process, "receive", interrupt)
+    with pytest.raises(KeyboardInterrupt) as kept:  # as a shell keeps the traceback
+        program.run(FRAMES)
+    assert children() == others, kept
+
+
 def test_a_process_that_has_died_is_replaced_and_one_whose_thread_has_ended():
     program = IsolatedProgram(BRIGHT, "x.py")
     program._process._child.kill()

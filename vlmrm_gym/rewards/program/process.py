@@ -49,7 +49,7 @@ class IsolatedProgram:
     def __init__(self, source: str, name: str) -> None:
         self._source, self._name = source, name
         self.subtasks: tuple[str, ...] = ()
-        self._process = self._start()
+        self._start()
 
     def run(self, frames: NDArray[Any], memory: bytes | None = None) -> tuple[NDArray[np.float64], bytes | None]:
         """See `TrustedProgram.run`."""
@@ -72,7 +72,7 @@ class IsolatedProgram:
     def _call(self, frames: NDArray[Any], memory: bytes | None, values: list[float]) -> bytes | None:
         """Add the answers for frames that fit into the region; returns what is remembered after them."""
         if self._process.has_ended:  # not by the program, which runs during calls only
-            self._process = self._start()
+            self._start()
         self._process.send(frames, memory)
         for _ in frames:
             payload = self._process.receive(b"v", SECONDS)
@@ -82,8 +82,8 @@ class IsolatedProgram:
             values.append(value)
         return self._process.receive(b"m", SECONDS) if self.subtasks else None
 
-    def _start(self) -> "_Process":
-        process = _Process(self._source, self._name)
+    def _start(self) -> None:
+        process = self._process = _Process(self._source, self._name)  # at once: `close` ends one that is starting, too
         try:
             self.subtasks = process.start()
             check_subtasks(self.subtasks)
@@ -93,7 +93,6 @@ class IsolatedProgram:
         except _Failed as failed:
             process.close()
             raise ProgramError.of(self._name, f"{failed} {process.log_tail()}".strip(), words=failed.words) from None
-        return process
 
     def close(self) -> None:
         """End the process. Any thread may call this; the next call starts another one."""
