@@ -87,6 +87,21 @@ def test_so_do_environments_in_processes_and_those_that_change_their_scene(make,
     np.testing.assert_allclose(play_vector(envs, actions), expected, atol=1e-4)
 
 
+class StepsInReset(gym.Wrapper):
+    def reset(self, **kwargs):
+        self.env.reset(**kwargs)
+        observation, _, _, _, info = self.env.step(self.action_space.sample())
+        return observation, info
+
+
+def test_a_wrapper_that_steps_in_its_reset_hides_the_first_state():
+    inner = AsyncVectorEnv([lambda: StepsInReset(capture(cart_pole)())])
+    envs = vlmrm_gym.VLMRewardVectorEnv(inner, reward=Progress(Brightness()))
+    with pytest.raises(RuntimeError, match="A wrapper steps environments in their reset"):
+        play_vector(envs, np.zeros(2, dtype=int))
+    envs.close()
+
+
 def test_a_clip_of_the_episode_so_far_is_cut_from_kept_states(monkeypatch):
     """A step draws no more frames than a clip has, however long the episode is."""
     drawn = []

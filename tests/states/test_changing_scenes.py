@@ -228,6 +228,34 @@ def test_a_missing_scene_update_is_an_error():
     envs.close()
 
 
+class Blinking(gym.Wrapper):
+    """Its box has another colour after every other step."""
+
+    def step(self, action):
+        self.unwrapped.model.geom_rgba[2, 0] = 0.8 if self.unwrapped.model.geom_rgba[2, 0] != 0.8 else 0.1
+        return self.env.step(action)
+
+
+def test_it_is_one_also_where_the_scene_was_as_at_first():
+    inner = SyncVectorEnv([lambda: Blinking(make(episode_length=10))])
+    envs = vlmrm_gym.VLMRewardVectorEnv(inner, reward=brightness)
+    envs.reset(seed=0)
+    envs.step(PUSH[None])  # another colour
+    inner.step(PUSH[None])  # and back, unseen
+    with pytest.raises(RuntimeError, match="changed its scene in a step whose infos did not arrive"):
+        envs.step(PUSH[None])
+    envs.close()
+
+
+def test_options_that_change_before_there_is_a_renderer_are_captured():
+    env = CaptureState(make())
+    env.unwrapped.mujoco_renderer.max_geom = 3
+    env.make_renderer(lambda height, width: (height, width))
+    env.reset(seed=0)
+    assert "frame" in env.step(PUSH)[4]["vlm_scene_update"].values
+    env.close()
+
+
 def test_pending_changes_count_as_memory():
     """An episode with a new texture at every reset is cut into pieces when the memory for states is used up."""
     changing = functools.partial(make, "light moved", "step", episode_length=12)

@@ -92,6 +92,8 @@ def available_memory() -> int | None:
         limit, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
         counts = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
         sizes.append(max(0, limit - used + int(counts.get("inactive_file", 0))))
+    if not sizes and "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):  # macOS
+        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return min(sizes, default=None)
 
 

@@ -38,7 +38,7 @@ class MuJoCoCapture:
         self._renderer, self._cameras, self._trial = renderer, cameras, trial
         watched_env = env.unwrapped if trial is None else env
         is_physics = isinstance(self._scene, env_viewers.PhysicsScene)
-        self._viewer = (PhysicsWatch if is_physics else ViewerWatch)(watched_env, self._scene)
+        self._viewer = (PhysicsWatch if is_physics else ViewerWatch)(watched_env, self._scene, renderer.look)
         self._last: tuple[SceneChange | None, Cameras] | None = None
         """The model's change and the cameras, of which `_change` was made."""
         self._change: SceneChange | None = None

@@ -70,18 +70,20 @@ class SceneUpdate:
     number: int
     """Number of the update in its environment, from 0. A gap means that an update was lost."""
     whole: bool
-    """Whether the values are all that differs from the renderer's scene, whatever was before."""
+    """Whether the values are all that differs from the renderer's scene, whatever was before: an episode begins."""
     values: Mapping[str, Any]
     """New values, by name."""
     restored: frozenset[str]
     """Names of what is back at the renderer's values."""
 
     @classmethod
-    def between(cls, number: int, before: SceneChange | None, now: SceneChange | None) -> "SceneUpdate":
+    def between(
+        cls, number: int, before: SceneChange | None, now: SceneChange | None, *, whole: bool = False
+    ) -> "SceneUpdate":
         """Compute the update from one scene change to the next; None is no change."""
-        old, new = ({} if change is None else change.values() for change in (before, now))
+        old, new = ({} if change is None else change.values() for change in (None if whole else before, now))
         values = {name: value for name, value in new.items() if old.get(name) is not value}
-        return cls(number, before is None, values, frozenset(old.keys() - new.keys()))
+        return cls(number, whole, values, frozenset(old.keys() - new.keys()))
 
     def apply(self, before: SceneChange | None) -> SceneChange | None:
         """Apply this update to a scene change."""

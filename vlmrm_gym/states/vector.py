@@ -127,6 +127,8 @@ class VectorCapture:
         if self._shared_view is not None:
             return States(self._base.states, self._shared_changes())
         captured, reset = self._call("first_state"), np.flatnonzero(mask).tolist()
+        if any(captured[i] is None for i in reset):
+            raise RuntimeError(f"A wrapper steps environments in their reset. {_REMEDY}")
         like, _ = captured[reset[0]]
         rows, changes = np.zeros((len(mask), *like.shape), dtype=like.dtype), [None] * len(mask)
         for i in reset:

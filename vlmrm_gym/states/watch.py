@@ -140,14 +140,17 @@ def _address(array: NDArray[Any]) -> int:
 
 
 class Watch:
-    """Follows the camera that an environment renders with, and detects frames that show more than its state."""
+    """Follows the camera that an environment renders with, and detects frames that show more than its state.
 
-    def __init__(self, env: gym.Env[Any, Any], scene: Any) -> None:
-        self._env, self._scene = env, scene
+    `look` is the renderer's, which the environment's may differ from by now.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], scene: Any, look: Mapping[str, Any]) -> None:
+        self._env, self._scene, self._look = env, scene, look
         self._code = _render_methods(env, scene)
-        self._size, self._look = env_viewers.own_size(scene), env_viewers.find_look(scene)
+        self._size = env_viewers.own_size(scene)
         self._initial = env_viewers.initial_view(scene)
-        flags = make_options(self._look["visual_options"]).flags
+        flags = make_options(look["visual_options"]).flags
         self._shows_islands = bool(flags[mujoco.mjtVisFlag.mjVIS_ISLAND])
         has_rangefinders = mujoco.mjtSensor.mjSENS_RANGEFINDER in scene.model.sensor_type
         self._shows_dynamics = any(flags[flag] for flag in _DYNAMIC) or bool(
@@ -198,16 +201,16 @@ class ViewerWatch(Watch):
     if other code renders than did at first.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], scene: Any) -> None:
-        super().__init__(env, scene)
+    def __init__(self, env: gym.Env[Any, Any], scene: Any, look: Mapping[str, Any]) -> None:
+        super().__init__(env, scene, look)
         self._shown: list[Any] = []
         """The markers in the last frame that was captured, if they have been put back."""
         self._shown_at = -1.0
         height, width = self._size
         new_viewer = SimpleNamespace(
-            vopt=make_options(self._look["visual_options"]),
+            vopt=make_options(look["visual_options"]),
             pert=mujoco.MjvPerturb(),
-            scn=mujoco.MjvScene(scene.model, self._look["max_geom"]),
+            scn=mujoco.MjvScene(scene.model, look["max_geom"]),
             viewport=mujoco.MjrRect(0, 0, width, height),
         )
         self._settings = _settings(new_viewer)
@@ -222,7 +225,7 @@ class ViewerWatch(Watch):
         if source.model is not scene.model or source.data is not scene.data:
             return False
         if viewer is None:
-            return env_viewers.find_look(scene) == self._look
+            return {**self._look, **env_viewers.find_look(scene)} == self._look
         if self._shown and scene.data.time != self._shown_at:  # a marker is for one frame
             kept = [marker for marker in viewer._markers if all(marker is not shown for shown in self._shown)]
             viewer._markers[:], self._shown = kept, []

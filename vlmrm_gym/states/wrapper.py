@@ -76,14 +76,14 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
         state, change = self._view.capture()
         info = {**info, STATE_KEY: state}
         if change is not self._sent or (begins and self._num_updates):
-            before = None if begins else self._sent  # updates of the episode before may have been lost
-            info[SCENE_UPDATE_KEY] = SceneUpdate.between(self._num_updates, before, change)
+            # Updates of the episode before may have been lost.
+            info[SCENE_UPDATE_KEY] = SceneUpdate.between(self._num_updates, self._sent, change, whole=begins)
             self._sent, self._num_updates = change, self._num_updates + 1
         return copy.deepcopy(observation), as_task_reward(self.env, reward), terminated, truncated, info
 
     def make_renderer(self, render_size: Callable[[int, int], tuple[int, int]]) -> EnvRenderer:
         """Make the renderer of the states from now on; see `StateView.make_renderer`."""
-        self._sent = None
+        self._sent, self._num_updates = None, 0
         return self._view.make_renderer(render_size)
 
     def render(self) -> Any:
