@@ -72,7 +72,7 @@ that capture states."""
 SCENE_KEY = "vlm_scene"
 """In the metadata of environments that capture their states: the class that is drawn, "module:class"."""
 SCENE_UPDATE_KEY = "vlm_scene_update"
-"""A `SceneUpdate`, where the scene is not the same as in the state before, and in the first step of an episode."""
+"""A `SceneUpdate`, in every step since the scene has changed for the first time."""
 
 
 def read_success(infos: Mapping[str, Any], num_envs: int) -> NDArray[np.float64]:

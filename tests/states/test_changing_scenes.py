@@ -247,6 +247,22 @@ def test_it_is_one_also_where_the_scene_was_as_at_first():
     envs.close()
 
 
+class TwoSteps(gym.Wrapper):
+    def step(self, action):
+        self.env.step(action)
+        return self.env.step(action)
+
+
+def test_a_frame_skip_around_the_capture_is_an_error_in_its_first_step():
+    """Also where no other change follows in the episode."""
+    inner = AsyncVectorEnv([lambda: TwoSteps(CaptureState(Blinking(make(episode_length=10))))])
+    envs = vlmrm_gym.VLMRewardVectorEnv(inner, reward=brightness)
+    envs.reset(seed=0)
+    with pytest.raises(RuntimeError, match="changed its scene in a step whose infos did not arrive"):
+        envs.step(PUSH[None])
+    envs.close()
+
+
 def test_options_that_change_before_there_is_a_renderer_are_captured():
     env = CaptureState(make())
     env.unwrapped.mujoco_renderer.max_geom = 3

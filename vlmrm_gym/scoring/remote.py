@@ -162,7 +162,7 @@ class RemoteScorer:
                 text = f"{self._channel.name} {wrong or payload}"
                 if not self._closed:
                     text = f"{text} The end of its log: {self._channel.log_tail() or '(empty)'}"
-                raise WorkerDied(text)
+                raise WorkerDied(" ".join([text, *texts]))
             if kind == "warning":
                 texts.append(payload)
         for text in texts:  # after the message, which the next call would take for its own if a warning is an error

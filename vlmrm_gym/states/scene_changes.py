@@ -68,7 +68,9 @@ class SceneUpdate:
     """The difference of two scene changes of an environment: a texture crosses a pipe once an episode."""
 
     number: int
-    """Number of the update in its environment, from 0. A gap means that an update was lost."""
+    """Changes of the environment's scene before this one. Others than have arrived mean that one was lost."""
+    count: int
+    """Changes since then: 1, or 0 if the scene is as it was."""
     whole: bool
     """Whether the values are all that differs from the renderer's scene, whatever was before: an episode begins."""
     values: Mapping[str, Any]
@@ -83,10 +85,12 @@ class SceneUpdate:
         """Compute the update from one scene change to the next; None is no change."""
         old, new = ({} if change is None else change.values() for change in (None if whole else before, now))
         values = {name: value for name, value in new.items() if old.get(name) is not value}
-        return cls(number, whole, values, frozenset(old.keys() - new.keys()))
+        return cls(number, int(before is not now), whole, values, frozenset(old.keys() - new.keys()))
 
     def apply(self, before: SceneChange | None) -> SceneChange | None:
-        """Apply this update to a scene change."""
+        """Apply this update to a scene change. The same object if it is as it was."""
+        if not self.whole and not self.count:
+            return before
         old = {} if before is None or self.whole else before.values()
         values = {name: value for name, value in old.items() if name not in self.restored} | dict(self.values)
         return SceneChange.of(values) if values else None

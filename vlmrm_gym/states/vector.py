@@ -68,7 +68,7 @@ class VectorCapture:
             )
         self._changes: list[SceneChange | None] = [None] * env.num_envs
         """How the scene of each environment differs from the renderer's."""
-        self._num_updates = [0] * env.num_envs
+        self._num_changes = [0] * env.num_envs
         # At the first reset: an environment cannot render before.
         self._check_frames = not self._captures or all(self._call("stores_frames"))
 
@@ -190,12 +190,13 @@ class VectorCapture:
         """Take states out of infos: the other infos; the states, (num_envs, ...) or None; where they are set."""
         for i in np.flatnonzero(infos.get(f"_{SCENE_UPDATE_KEY}", ())).tolist():
             update: SceneUpdate = infos[SCENE_UPDATE_KEY][i]
-            if update.number != self._num_updates[i] and not update.whole:
+            if update.number != self._num_changes[i] and not update.whole:
                 raise RuntimeError(
                     f"Environment {i} changed its scene in a step whose infos did not arrive: a wrapper between it and "
                     f"VLMRewardVectorEnv steps it, or drops infos. {_REMEDY}"
                 )
-            self._num_updates[i], self._changes[i] = update.number + 1, update.apply(self._changes[i])
+            self._num_changes[i] = update.number + update.count
+            self._changes[i] = update.apply(self._changes[i])
         rest = {
             key: value for key, value in infos.items() if key.removeprefix("_") not in (STATE_KEY, SCENE_UPDATE_KEY)
         }

@@ -48,7 +48,7 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
         """As of `StateView`."""
         self._sent: SceneChange | None = None
         """The scene change that the infos so far add up to."""
-        self._num_updates = 0
+        self._num_changes = 0
         self._begins = False
         """Whether the episode has had no action yet."""
 
@@ -75,15 +75,15 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = self.env.step(action)
         state, change = self._view.capture()
         info = {**info, STATE_KEY: state}
-        if change is not self._sent or (begins and self._num_updates):
-            # Updates of the episode before may have been lost.
-            info[SCENE_UPDATE_KEY] = SceneUpdate.between(self._num_updates, self._sent, change, whole=begins)
-            self._sent, self._num_updates = change, self._num_updates + 1
+        if change is not self._sent or self._num_changes:
+            update = SceneUpdate.between(self._num_changes, self._sent, change, whole=begins)
+            info[SCENE_UPDATE_KEY], self._sent = update, change
+            self._num_changes += update.count
         return copy.deepcopy(observation), as_task_reward(self.env, reward), terminated, truncated, info
 
     def make_renderer(self, render_size: Callable[[int, int], tuple[int, int]]) -> EnvRenderer:
         """Make the renderer of the states from now on; see `StateView.make_renderer`."""
-        self._sent, self._num_updates = None, 0
+        self._sent, self._num_changes = None, 0
         return self._view.make_renderer(render_size)
 
     def render(self) -> Any:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import imageio.v3 as iio
@@ -204,6 +205,13 @@ def test_flags_override_files_and_suffice_alone_and_a_run_is_evaluated(config, t
     assert 0 <= result["success_fraction"] <= 1
     assert f"{result['vlm_return']:.2f} ± {result['vlm_return_std']:.2f}" in output
     assert iio.imread(folder / "evaluation.mp4").shape == (10, 472, 600, 3)
+
+
+def test_a_command_runs_in_any_thread(capsys):
+    """Signals are handled in the main thread alone."""
+    with ThreadPoolExecutor() as pool:
+        pool.submit(main, ["tasks"]).result()
+    assert TASKS[0].id in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Ctrl-C and SIGTERM during training."""
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -22,7 +23,10 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def handling(handler: Callable[[int, Any], None], *numbers: int) -> Iterator[None]:
-    """Handle signals in this block, which the main thread runs."""
+    """Handle signals in this block; does nothing outside the main thread, which receives all signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     previous = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -32,7 +36,7 @@ def handling(handler: Callable[[int, Any], None], *numbers: int) -> Iterator[Non
 
 
 def sigterm_raises() -> AbstractContextManager[None]:
-    """Raise `Terminated` when SIGTERM arrives in this block."""
+    """Raise `Terminated` when SIGTERM arrives in this block; does nothing outside the main thread."""
 
     def terminate(number: int, frame: Any) -> None:
         raise Terminated
