@@ -127,8 +127,8 @@ class VLMVecEnv(VecEnv):
         rewards = np.array([list(newest)[-count:] for newest in self._newest_rewards], dtype=np.float32).T
         if not np.isfinite(rewards).all():
             raise RuntimeError(
-                "The rewards of the rollout are not finite: the reward has no head yet, or had none in a part of it. "
-                "Set the first one, `envs.envs.head.replace(head)`, before the training."
+                "The rewards of the rollout are not finite: the task's own are not, or the reward has no head "
+                "yet, or had none in a part of it. Set the first one, `envs.envs.head.replace(head)`, before training."
             )
         return rewards
 
