@@ -232,7 +232,7 @@ class Blinking(gym.Wrapper):
     """Its box has another colour after every other step."""
 
     def step(self, action):
-        self.unwrapped.model.geom_rgba[2, 0] = 0.8 if self.unwrapped.model.geom_rgba[2, 0] != 0.8 else 0.1
+        self.unwrapped.model.geom_rgba[2, 0] = 0.8 if self.unwrapped.model.geom_rgba[2, 0] < 0.5 else 0.1
         return self.env.step(action)
 
 
