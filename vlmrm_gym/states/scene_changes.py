@@ -79,9 +79,7 @@ class SceneUpdate:
     """Names of what is back at the renderer's values."""
 
     @classmethod
-    def between(
-        cls, number: int, before: SceneChange | None, now: SceneChange | None, *, whole: bool = False
-    ) -> "SceneUpdate":
+    def between(cls, number: int, before: SceneChange | None, now: SceneChange | None, *, whole: bool) -> "SceneUpdate":
         """Compute the update from one scene change to the next; None is no change."""
         old, new = ({} if change is None else change.values() for change in (None if whole else before, now))
         values = {name: value for name, value in new.items() if old.get(name) is not value}
