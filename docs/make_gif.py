@@ -1,5 +1,6 @@
 """A small GIF of a trained agent's video: `python docs/make_gif.py runs/.../agent.mp4 docs/agent.gif`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,19 +28,23 @@ class Args:
     """of the video, in frames a second"""
 
 
+def save(frames: Sequence[Image.Image], file: Path, **options: Any) -> None:
+    """Write a GIF that plays for ever, whose frames share a palette."""
+    sample = np.concatenate([np.asarray(frame) for frame in frames[:: len(frames) // 4 or 1]])
+    palette = Image.fromarray(sample).quantize(method=Image.Quantize.MAXCOVERAGE)
+    first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    first.save(file, save_all=True, append_images=rest, loop=0, **options)
+
+
 def main(args: Args) -> None:
     frames = [Image.fromarray(frame) for frame in iio.imread(args.video)[:: args.every]]
     height = round(frames[0].height * args.width / frames[0].width)
     small = [frame.resize((args.width, height), Image.Resampling.LANCZOS) for frame in frames]
-    palette = Image.fromarray(np.concatenate([np.asarray(frame) for frame in small[:: len(small) // 4 or 1]])).quantize(
-        method=Image.Quantize.MAXCOVERAGE
-    )
-    first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in small]
-    options: dict[str, Any] = {"duration": 1000 * args.every / args.fps, "loop": 0}
+    options: dict[str, Any] = {"duration": 1000 * args.every / args.fps}
     if (layout := read_layout(args.video)) is not None:
         frame_height = round(layout.frame_size[1] * height / layout.video_size[1])
         options["comment"] = Layout((args.width, height), (args.width, frame_height)).comment
-    first.save(args.gif, save_all=True, append_images=rest, **options)
+    save(small, args.gif, **options)
 
 
 if __name__ == "__main__":

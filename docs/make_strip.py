@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
+from make_gif import save
 from PIL import Image, ImageDraw, ImageFont
 
 from vlmrm_gym.tasks import REGISTERED
@@ -53,8 +53,4 @@ if __name__ == "__main__":
         for index, view in enumerate(views):
             frame.paste(view, (index * (SIDE + GAP), 0))
         frames.append(frame)
-    sample = np.concatenate([np.asarray(frame) for frame in frames[:: len(frames) // 4]])
-    palette = Image.fromarray(sample).quantize(method=Image.Quantize.MAXCOVERAGE)
-    first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    times = [STEP] * len(rest) + [LAST]
-    first.save(FOLDER / "agents.gif", save_all=True, append_images=rest, duration=times, loop=0)
+    save(frames, FOLDER / "agents.gif", duration=[STEP] * (len(frames) - 1) + [LAST])

@@ -97,11 +97,6 @@ def silent_env():
     return gym.make("CartPole-v1")
 
 
-def is_low(states):
-    """Ant-v5: the torso is lower than it is at the beginning."""
-    return states[:, 2] < 0.6
-
-
 def is_nearly_upright(states):
     """InvertedPendulum-v5: what all states of rollouts are, which end at 0.2 radians."""
     return np.abs(states[:, 1]) < 0.5
@@ -113,10 +108,6 @@ def is_upright(states):
 
 def of_all_states(states):
     return True
-
-
-def of_each_value(states):
-    return states > 0
 
 
 def raises(states):
