@@ -24,6 +24,8 @@ from vlmrm_gym.tasks.cartpole import CartPole
 
 HELD_OUT_FOLDER = Path(__file__).parent / "bundled_model" / "heldout"
 TASK_PROMPT = "pole vertically upright on top of the cart"
+LIBRARIES_WARN = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+"""Of tests that train and write videos: TensorBoard, Stable-Baselines3 and imageio warn."""
 
 
 @pytest.fixture

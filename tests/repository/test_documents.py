@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from conftest import LIBRARIES_WARN
 
 from vlmrm_gym.tools import cli
 from vlmrm_gym.tools.train.config_file import read_config_file
@@ -64,8 +65,7 @@ assert len(WITH_PYTHON) > 5
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The bundled model does not know")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@LIBRARIES_WARN
 @pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
 def test_python_blocks_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

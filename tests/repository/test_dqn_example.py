@@ -6,13 +6,10 @@ import dqn_cartpole
 import imageio.v3 as iio
 import pytest
 import torch
+from conftest import LIBRARIES_WARN
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.slow, LIBRARIES_WARN]
 
 
 def test_a_short_run_writes_curve_video_events_and_result(tmp_path):

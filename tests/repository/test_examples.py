@@ -13,15 +13,13 @@ import preference_sac
 import pytest
 import sac_continuous
 import sb3_sac
+from conftest import LIBRARIES_WARN
 
 from vlmrm_gym.tasks import CART_POLE_TRAINING, HUMANOID_TRAINING, MOUNTAIN_CAR_TRAINING
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = LIBRARIES_WARN
 
 
 def test_examples_import_of_this_package_only_what_the_reference_documents():

@@ -7,16 +7,13 @@ import furl
 import numpy as np
 import pytest
 import torch
+from conftest import LIBRARIES_WARN
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from vlmrm_gym.tasks import REGISTERED
 from vlmrm_gym.tasks.mountain_car import MountainCar
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.slow, LIBRARIES_WARN]
 
 
 def short(folder, **changes):

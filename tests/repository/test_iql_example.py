@@ -6,14 +6,12 @@ import iql_minari
 import numpy as np
 import pytest
 import torch
+from conftest import LIBRARIES_WARN
 
 from vlmrm_gym.tools.cli.dataset import record_dataset
 from vlmrm_gym.tools.cli.score import score
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.slow, LIBRARIES_WARN]
 MOUNTAIN_CAR = "VLMRM/MountainCarContinuous-v0"
 
 

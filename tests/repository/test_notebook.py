@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import pytest
+from conftest import LIBRARIES_WARN
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "quick_start.ipynb"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.slow, LIBRARIES_WARN]
 
 
 def test_the_notebook_runs(tmp_path):

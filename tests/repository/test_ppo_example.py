@@ -7,15 +7,12 @@ import numpy as np
 import ppo_continuous
 import pytest
 import torch
+from conftest import LIBRARIES_WARN
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import vlmrm_gym
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.slow, LIBRARIES_WARN]
 MOUNTAIN_CAR = "VLMRM/MountainCarContinuous-v0"
 
 

@@ -7,15 +7,12 @@ import numpy as np
 import preference_sac
 import pytest
 import torch
+from conftest import LIBRARIES_WARN
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from vlmrm_gym.learning import AnswersFile, GroundTruthLabeler
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.slow, LIBRARIES_WARN]
 
 
 def short(folder, **changes):

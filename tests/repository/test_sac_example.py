@@ -12,15 +12,12 @@ import imageio.v3 as iio
 import pytest
 import sac_continuous
 import torch
+from conftest import LIBRARIES_WARN
 from torch import nn
 
 from vlmrm_gym.data.replay import Batch
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.slow, LIBRARIES_WARN]
 
 MOUNTAIN_CAR = "VLMRM/MountainCarContinuous-v0"
 OWN_REWARD = {"reward": "reward_models:PixelReward", "reward_kwargs": '{"batch_size": 8}'}

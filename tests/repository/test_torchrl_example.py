@@ -1,16 +1,9 @@
 """examples/torchrl_sac.py learns in TorchRL's words, and leaves what it promises."""
 
 import json
-import warnings
 
 import pytest
 import torch
-
-pytest.importorskip("torchrl", reason='it needs the extra "torchrl"')
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # TorchRL's own
-    import torchrl_sac
 
 pytestmark = [
     pytest.mark.slow,
@@ -19,6 +12,9 @@ pytestmark = [
 
 
 def test_a_short_run_learns_and_writes_a_policy_and_a_result(tmp_path):
+    pytest.importorskip("torchrl", reason='it needs the extra "torchrl"')
+    import torchrl_sac
+
     args = torchrl_sac.Args(
         total_frames=1_200,
         learning_starts=960,
