@@ -20,7 +20,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -204,13 +203,3 @@ class Network:
         if done.returncode:
             raise OSError(f"{script}: {done.stderr.strip()}")
         return done.stdout
-
-
-def wait_for_nodes(driver: Host, count: int, timeout: float = 60.0) -> None:
-    """Wait until `count` nodes of the cluster whose head is `driver` are alive."""
-    script = "import ray; ray.init(logging_level='error'); print(sum(node['Alive'] for node in ray.nodes()))"
-    until = time.monotonic() + timeout
-    while int(driver.run([sys.executable, "-c", script], env={"RAY_ADDRESS": driver.ray_address})) != count:
-        if time.monotonic() > until:
-            raise TimeoutError(f"The cluster did not get to {count} nodes within {timeout:g} seconds.")
-        time.sleep(1.0)
