@@ -16,7 +16,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "precision": ("fp8", ValueError, f"{ONE_OF} 'auto', 'fp32', 'bf16', 'fp16'. Received 'fp8'"),
     "resize_mode": ("crop", ValueError, f"{ONE_OF} 'squash', 'shortest', 'longest'. Received 'crop'"),
     "batch_size": (10**10, ValueError, "must be an integer of at most 1,000,000,000. Received 10000000000"),
-    "reward": ("no_such_module:f", ValueError, "must name a module that can be imported here"),
+    "reward": ("no_such_module:f", ValueError, "must name something that can be imported here"),
     "reward_kwargs": ({"a": 1}, TypeError, "needs a `reward` to pass them to. Received no reward"),
     "device": ("cuda:77", ValueError, 'must be "auto" or a device of this machine'),
     "camera": ("no such camera", ValueError, "is for MuJoCo environments. Received 'no such camera'"),

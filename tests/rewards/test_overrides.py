@@ -109,9 +109,7 @@ BY_NAME = {
     "hasattr(self.tokenizer, 'tokenizer')",  # open_clip's
     "hasattr(os, 'RTLD_DEEPBIND')",
     "hasattr(os, 'register_at_fork')",
-    "hasattr(value, name)",  # modules
-    "getattr(value, name)",
-    "getattr(value, name, None)",
+    "getattr(value, name, None)",  # modules
     "getattr(importlib.import_module(_LAZY[name]), name)",
     "getattr(specification, one.name)",  # fields of dataclasses
     "getattr(spec, one.name)",

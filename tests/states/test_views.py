@@ -153,7 +153,7 @@ def test_functions_that_do_not_combine():
         (lambda rewards: rewards.mean(1) - rewards.mean(), "depends on the other rows"),
         (lambda rewards: rewards.mean(1, dtype=np.float64) * 1e300, "a finite number"),
         (lambda rewards: rewards[:, 5], "which raised IndexError"),
-        (f"{__name__}:no_such", "there is no 'no_such'"),
+        (f"{__name__}:no_such", "has no attribute 'no_such'"),
     ):
         with pytest.raises(ValueError, match=message):
             CombineViews(how, 2)

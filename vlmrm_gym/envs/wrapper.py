@@ -20,7 +20,6 @@ from vlmrm_gym._util.validation import (
 from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.rewards.combination import Combination, short_reward
 from vlmrm_gym.rewards.heads import CombineViews
-from vlmrm_gym.rewards.own import OwnReward
 from vlmrm_gym.rewards.saved import PICTURES
 from vlmrm_gym.rewards.sources import default_model
 from vlmrm_gym.rewards.specification import recorded
@@ -83,7 +82,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
             head = encoder.info.make_head(combine)
             encoder.info.check_fits(find_time_limit(env))
             scorer = DirectScorer(encoder, view.make_renderer(encoder.info.render_size))
-        if isinstance(specification, OwnReward | Combination):
+        if keywords.get("reward") is not None:
             keywords |= {"reward": recorded(specification), "reward_kwargs": None}
         keywords |= {name: vars(specification)[name] for name in PICTURES if keywords.get(name) is not None}
         if callable(options.combine_views):

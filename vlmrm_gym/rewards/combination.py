@@ -120,7 +120,7 @@ def find_rewards(spec: RewardSpec) -> Iterator[RewardSpec]:
 def name_of(spec: RewardSpec) -> str:
     """A short name for reports and messages: its kind, or that of the function or class."""
     if isinstance(spec, OwnReward):
-        own = spec.specification
+        own = spec.reward
         return own.__name__ if isinstance(own, type | FunctionType) else type(own).__name__
     if isinstance(spec, ImportedReward):
         return spec.path.rpartition(":")[2]

@@ -1,11 +1,10 @@
 """Rewards that users pass: any callable as a `RewardModel`, and specifications of it, by name or by value."""
 
-import difflib
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -13,7 +12,7 @@ import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym._util.validation import as_float32, short_repr, truncate
+from vlmrm_gym._util.validation import as_float32, check_that, short_repr, truncate
 from vlmrm_gym.rewards.model import RewardModel, as_numbers, check_model
 from vlmrm_gym.rewards.spec import RewardSpec
 
@@ -103,8 +102,10 @@ class ImportedReward(RewardSpec):
         _check_import_path("reward", self.path)
 
     def find(self) -> Callable[..., Any]:
-        """Import the function or class. Raise a ValueError if it does not exist, or is not callable."""
-        return find_callable(self.path, "reward")
+        """Import the function or class. A ValueError if there is none, a TypeError if `kwargs` do not fit it."""
+        value = find_callable(self.path, "reward")
+        check_kwargs(value, self.kwargs, self.path)
+        return value
 
     def build(self, device: str = "auto") -> RewardModel:
         """Import the function, or import and instantiate the class, whose instances must be callable."""
@@ -114,8 +115,7 @@ class ImportedReward(RewardSpec):
 class ByValue:
     """An object that is pickled by value, so lambdas, functions and classes of notebooks reach worker processes too.
 
-    Deep copies, such as Gymnasium makes of constructor arguments, are the same object: a callable may hold locks or a
-    large network.
+    Deep copies are the same object: a callable may hold locks or a large network.
     """
 
     _parameter, _noun = "reward", "reward"
@@ -138,44 +138,31 @@ class ByValue:
 
 
 class OwnReward(ByValue, RewardSpec):
-    """Wraps a callable, a `RewardModel`, a class of either, or a specification of a user's own kind as a reward.
+    """Wraps a callable, a `RewardModel`, or a class of either.
 
     The keyword arguments are of each call of a function, or of the class.
     """
 
-    def __init__(self, specification: Any, kwargs: Mapping[str, Any] = MappingProxyType({})) -> None:
-        self.specification, self._kwargs = specification, dict(kwargs)
-        if isinstance(specification, RewardSpec):
-            self.learns, self.files = specification.learns, specification.files
-            return
-        if not isinstance(specification, type):
-            check_callable(specification)
-        if not isinstance(specification, RewardModel):
-            check_kwargs(specification, kwargs, specification)
+    def __init__(self, reward: Any, kwargs: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self.reward, self._kwargs = reward, dict(kwargs)
+        if not isinstance(reward, type):
+            check_callable(reward)
+        if not isinstance(reward, RewardModel):
+            check_kwargs(reward, kwargs, reward)
         elif kwargs:
             raise TypeError("`reward_kwargs` is for a callable or a class. Received a RewardModel: set them there.")
 
-    @property
-    def in_workers(self) -> bool:
-        """See `RewardSpec`."""
-        return not isinstance(self.specification, RewardSpec) or self.specification.in_workers
-
-    def _each(self, change: Callable[[RewardSpec], RewardSpec]) -> "OwnReward":
-        own = self.specification
-        changed = change(own) if isinstance(own, RewardSpec) else own
-        return self if changed is own else OwnReward(changed, self._kwargs)
-
     def build(self, device: str = "auto") -> RewardModel:
         """Return the reward model; see `ImportedReward.build`."""
-        return _make_model(self.specification, self._kwargs, device, "reward")
+        return _make_model(self.reward, self._kwargs, device, "reward")
 
 
 def _make_model(reward: Any, kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
-    """Return the reward model of a function, of a class, which is instantiated, or of a specification."""
-    model: Any = reward
-    if isinstance(reward, type):
-        model, kwargs = reward(**_constructor_kwargs(reward, kwargs, device)), {}
-    return as_model(model.build(device) if isinstance(model, RewardSpec) else model, name, kwargs)
+    """Return the reward model of a function, or of a class, which is instantiated."""
+    if not isinstance(reward, type):
+        return as_model(reward, name, kwargs)
+    made: Any = reward(**_constructor_kwargs(reward, kwargs, device))
+    return as_model(made.build(device) if isinstance(made, RewardSpec) else made, name)
 
 
 def _constructor_kwargs(function: type[Any], kwargs: Mapping[str, Any], device: str) -> dict[str, Any]:
@@ -183,9 +170,7 @@ def _constructor_kwargs(function: type[Any], kwargs: Mapping[str, Any], device: 
     return {**device_kwargs, **kwargs}
 
 
-def check_kwargs(
-    function: Callable[..., Any], kwargs: Mapping[str, Any], received: object, parameter: str = "`reward_kwargs`"
-) -> None:
+def check_kwargs(function: Callable[..., Any], kwargs: Mapping[str, Any], received: object) -> None:
     """Raise a TypeError unless a function takes frames and the keyword arguments, or a class the keyword arguments."""
     try:
         signature = inspect.signature(function)
@@ -197,33 +182,24 @@ def check_kwargs(
         else:
             signature.bind(None, **kwargs)
     except TypeError as error:
-        raise TypeError(f"{parameter} must fit {received!r}, which takes {signature}: {error}.") from None
+        raise TypeError(f"`reward_kwargs` must fit {received!r}, which takes {signature}: {error}.") from None
 
 
 def _check_import_path(parameter: str, path: object) -> None:
-    module, colon, attribute = path.partition(":") if isinstance(path, str) else ("", "", "")
-    if not colon or not all(name.isidentifier() for name in (*module.split("."), *attribute.split("."))):
-        raise ValueError(f'`{parameter}` must be "package.module:attribute". Received {short_repr(path)}.')
+    check_that(isinstance(path, str) and ":" in path, parameter, '"package.module:attribute"', path)
 
 
 def find_callable(path: str, parameter: str) -> Callable[..., Any]:
     """Import what a parameter names, "package.module:attribute". A ValueError says what is wrong with it."""
     _check_import_path(parameter, path)
-    module, _, attribute = path.partition(":")
     try:
-        value: Any = importlib.import_module(module)
+        value = resolve_name(path)
     except Exception as error:  # a module may raise anything
         hint = " Install it, or add its folder to PYTHONPATH." if isinstance(error, ModuleNotFoundError) else ""
         raise ValueError(
-            f"`{parameter}` must name a module that can be imported here. Received {short_repr(path)}, which raised "
+            f"`{parameter}` must name something that can be imported here. Received {short_repr(path)}, which raised "
             f"{truncate(repr(error), 1_000)}.{hint}"
         ) from error
-    for name in attribute.split("."):
-        if not hasattr(value, name):
-            near = difflib.get_close_matches(name, dir(value), 1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"`{parameter}` must exist. Received {path!r}, but there is no {name!r}.{meant}")
-        value = getattr(value, name)
     if not callable(value):
         raise ValueError(f"`{parameter}` must be a callable or a class. Received {path!r}, which is {value!r}.")
     return value

@@ -54,6 +54,9 @@ class RewardSpec:
         """Whether workers may score; otherwise the process of the environments does."""
         return True
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # a value: Gymnasium copies what constructors get, and a reward may hold locks, or a large network
+
     def _each(self, change: "Callable[[RewardSpec], RewardSpec]") -> Any:
         """Return this specification with the rewards that it is made of changed."""
         return self

@@ -19,7 +19,7 @@ from vlmrm_gym.rewards.endpoint.spec import Endpoint
 from vlmrm_gym.rewards.learned import Demonstrations, Preference
 from vlmrm_gym.rewards.lerobot import LeRobot
 from vlmrm_gym.rewards.over_time import Progress, Success
-from vlmrm_gym.rewards.own import ImportedReward, OwnReward, check_kwargs, find_callable
+from vlmrm_gym.rewards.own import ImportedReward, OwnReward, find_callable
 from vlmrm_gym.rewards.program.spec import Program
 from vlmrm_gym.rewards.robometer import Robometer
 from vlmrm_gym.rewards.saved import is_saved, read_saved, write_saved
@@ -81,14 +81,13 @@ def resolve_reward(
     if not isinstance(reward_kwargs, Mapping | None):
         raise TypeError(f"`reward_kwargs` must be a mapping of names to values. Received {short_repr(reward_kwargs)}.")
     check_names("an option of a reward", options, [*(one.name for one in fields(CLIPFields)), *keywords])
+    kwargs = dict(reward_kwargs or {})
     if reward is None:
-        if reward_kwargs:
+        if kwargs:
             raise TypeError("`reward_kwargs` needs a `reward` to pass them to. Received no reward.")
         return CLIP(prompt=prompt, **options)
-    given = [name for name, value in {"prompt": prompt, **options}.items() if value is not None]
-    if given:
+    if given := [name for name, value in {"prompt": prompt, **options}.items() if value is not None]:
         raise TypeError(f"`reward` and `{given[0]}` cannot both be passed: `{given[0]}` is short for a field of CLIP.")
-    kwargs = dict(reward_kwargs or {})
     if isinstance(reward, str) and is_saved(reward):
         reward = read_saved(reward)
     if isinstance(reward, str):
@@ -97,31 +96,20 @@ def resolve_reward(
                 f'`reward` must be "package.module:attribute". Received {reward!r}. For the kind {near[0]!r} pass '
                 f"{KINDS[near[0]].__name__}(...), or its mapping form."
             )
-        named = ImportedReward(path=reward, kwargs=kwargs)
-        check_kwargs(value := named.find(), kwargs, reward)
-        return _completed(value(**kwargs)) if _is_kind(value) else named
-    if _is_kind(reward):
-        check_kwargs(reward, kwargs, reward)
-        return _completed(reward(**kwargs))
+        reward, kwargs = ImportedReward(path=reward, kwargs=kwargs), {}
     if isinstance(reward, Mapping):
         reward = from_mapping(reward)
+    if isinstance(reward, ImportedReward) and _is_kind(kind := reward.find()):
+        return kind(**reward.kwargs)
     if isinstance(reward, RewardSpec):
         if kwargs:
             raise TypeError("`reward_kwargs` is for a callable or a class. Received a specification: set them there.")
-        return _completed(reward)
-    return OwnReward(reward, kwargs)
+        return reward
+    return reward(**kwargs) if _is_kind(reward) else OwnReward(reward, kwargs)
 
 
 def _is_kind(value: Any) -> TypeGuard[type[RewardSpec]]:
     return isinstance(value, type) and issubclass(value, RewardSpec)
-
-
-def _completed(specification: RewardSpec) -> RewardSpec:
-    """Return a specification whose `build` returns a `RewardModel`: one of a user's own kind may return a callable."""
-    if isinstance(specification, ImportedReward):
-        check_kwargs(specification.find(), specification.kwargs, specification.path, "`reward`: kwargs")
-    known = type(specification) in (OwnReward, *KINDS.values())
-    return specification if known else OwnReward(specification)
 
 
 def to_mapping(specification: RewardSpec) -> dict[str, Any]:
@@ -130,7 +118,6 @@ def to_mapping(specification: RewardSpec) -> dict[str, Any]:
     `kind` is the key in `KINDS`, or of a user's kind the name of its class, "package.module:Class". A TypeError if it
     is not a dataclass, a ValueError if its class cannot be imported: it is of a notebook, or of a function.
     """
-    specification = unwrapped(specification)
     cls = type(specification)
     if not is_dataclass(specification):
         raise TypeError(f"`reward` must be a dataclass to be written as a mapping. Received {specification!r}.")
@@ -162,11 +149,6 @@ def _as_term(term: Any) -> Any:
         return weight, from_mapping(values["reward"] if values.keys() == {"reward"} else values)
     is_pair = isinstance(term, list | tuple) and len(term) == 2 and isinstance(term[1], Mapping)
     return (term[0], from_mapping(term[1])) if is_pair else term
-
-
-def unwrapped(specification: RewardSpec) -> Any:
-    """Return what a user passed as `reward`: an `OwnReward` wraps it."""
-    return specification.specification if isinstance(specification, OwnReward) else specification
 
 
 def _is_importable(cls: type[Any]) -> bool:
@@ -221,15 +203,10 @@ def recorded(reward: Any) -> Any:
     Gymnasium deep-copies it, and writes `dataclasses.asdict` of it as JSON, which names no class. So a kind of one's
     own, and a combination, which may have one in it, are kept in their mapping form; without one, as they are.
     """
-    if not isinstance(reward, RewardSpec):
-        return reward
-    completed = _completed(reward)
-    given = unwrapped(completed)
-    is_own_kind = isinstance(given, RewardSpec) and given is not completed
-    if is_own_kind or isinstance(given, Combination):
+    if isinstance(reward, Combination) or (isinstance(reward, RewardSpec) and type(reward) not in KINDS.values()):
         with suppress(TypeError, ValueError):  # it, or a part of it, has none
-            return to_mapping(given)
-    return completed
+            return to_mapping(reward)
+    return reward
 
 
 def check_names(noun: str, given: Mapping[str, Any], known: Sequence[str]) -> None:

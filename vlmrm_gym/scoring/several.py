@@ -11,6 +11,7 @@ from vlmrm_gym._util.validation import weigh_task_rewards
 from vlmrm_gym.rewards.current_head import CurrentHead
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.model import Features, RewardModel
+from vlmrm_gym.rewards.own import as_model
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request
@@ -27,7 +28,7 @@ class SeveralRewards:
         self._models: dict[object, dict[int, RewardModel]] = {}
         """Those of each encoder, by the numbers of the rewards."""
         for number, spec in enumerate(specs):
-            model = spec.build(device)
+            model = as_model(spec.build(device))
             key = object() if model.encoder_key is None else (model.encoder_key, model.clip_shape)
             self._models.setdefault(key, {})[number] = model
         self._order = np.argsort([number for models in self._models.values() for number in models])

@@ -85,7 +85,7 @@ def test_a_module_in_the_current_folder_can_be_named(tmp_path):
     command = [Path(sys.executable).with_name("vlmrm-gym"), "train", "--env-name", "VLMRM/CartPole-v1"]
     command += ["--reward.name", "my_rewards:Upright"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, "but there is no 'Upright'" in " ".join(done.stderr.split())) == (2, True)
+    assert (done.returncode, "has no attribute 'Upright'" in " ".join(done.stderr.split())) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ REWARD = [
     (CART, "worker_timeouts: {laod: 3}", "`reward.worker_timeouts` must be a mapping of 'load', 'draw', 'encode'"),
     (CART, "ray_options: {num_gpus: 1}", '`reward.ray_options` needs backend="ray"'),
     ("Ant-v5", "prompt: a, alpha: 0.5", "`reward.alpha` above 0 needs a `baseline`"),
-    (CART, "name: 'no_such_module:f'", "`reward.name` must name a module that can be imported here"),
+    (CART, "name: 'no_such_module:f'", "`reward.name` must name something that can be imported here"),
     (CART, "name: 'own_things:mean_pixl'", "`reward.name` must exist. .*Did you mean 'mean_pixel'"),
     (CART, "name: clop", "`reward.name`: kind must be one of 'clip', .*Received 'clop'. Did you mean 'clip'"),
     (CART, PIXEL + ", kwargs: {scael: 2}", "`reward.kwargs` must fit 'own_things:mean_pixel', which takes .*'scael'"),

@@ -15,7 +15,6 @@ from vlmrm_gym._util import __version__
 from vlmrm_gym._util.system import read_commit, usable_cores
 from vlmrm_gym.rewards.saved import PICTURES
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import unwrapped
 from vlmrm_gym.tools.check.measures import Agreement, Control, Interval
 
 
@@ -45,7 +44,7 @@ class Candidate:
     @property
     def settings(self) -> dict[str, Any]:
         """All settings by their names; those of the reward first."""
-        spec = unwrapped(self.reward)
+        spec = self.reward
         values = {one.name: getattr(spec, one.name) for one in fields(spec) if one.init} if is_dataclass(spec) else {}
         values |= {name: [repr(one) for one in values[name]] for name in PICTURES if values.get(name)}
         values = values or {"reward": self.name}

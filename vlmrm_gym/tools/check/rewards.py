@@ -20,6 +20,7 @@ from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.current_head import apply_head
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.model import Features, Rewards
+from vlmrm_gym.rewards.own import as_model
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring import make_scoring_queue
 from vlmrm_gym.scoring.state_encoder import StateEncoder
@@ -49,10 +50,10 @@ class EncodedRewards:
         beside = [*alpha_curves(specs[0]).values(), *(one for spec in specs for one in control_rewards(spec).values())]
         more = [spec for spec in beside if spec not in specs]
         with as_input_error(DependencyNotInstalled, OSError, RuntimeError, TypeError), said_warnings():
-            models = [spec.build(device) for spec in specs]
+            models = [as_model(spec.build(device)) for spec in specs]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
-                models += [spec.build(device) for spec in more]
+                models += [as_model(spec.build(device)) for spec in more]
         self.encoder = models[0]
         info = StateEncoder(self.encoder, self.encoder.num_views or 1).info
         if info.looks_back or any(clip.length > 1 for clip in info.clips):
@@ -70,19 +71,19 @@ class EncodedRewards:
 
 def encoder_key(spec: RewardSpec) -> object:
     """Make a key that rewards of one encoder share: those of prompts by one model."""
-    return (spec.model, spec.precision, spec.resize_mode, spec.batch_size) if isinstance(spec, CLIP) else id(spec)
+    return (spec.model, spec.precision, spec.resize_mode, spec.batch_size) if type(spec) is CLIP else id(spec)
 
 
 def alpha_curves(spec: RewardSpec) -> dict[str, RewardSpec]:
     """The lines of the landscape, by their labels: a reward with a baseline for several alphas, any other as it is."""
-    if not isinstance(spec, CLIP) or (spec.baseline is None and spec.baseline_images is None):
+    if type(spec) is not CLIP or (spec.baseline is None and spec.baseline_images is None):
         return {"reward": spec}
     return {f"alpha {alpha:g}": replace(spec, alpha=alpha) for alpha in sorted({spec.alpha, *ALPHAS})}
 
 
 def control_rewards(spec: RewardSpec) -> dict[str, RewardSpec]:
     """Rewards of prompts that say nothing of the task, by what they are called; none for a reward without prompts."""
-    if not isinstance(spec, CLIP):
+    if type(spec) is not CLIP:
         return {}
     texts = {"an unrelated prompt": UNRELATED, "the baseline as the prompt": spec.baseline}
     without = {"goal_images": None, "baseline": None, "baseline_images": None, "alpha": 0.0}
