@@ -114,10 +114,10 @@ def api_key(monkeypatch):
     """A key in the environment, for clients that ask again soon; no answers are known."""
     from vlm_server import KEY
 
-    from vlmrm_gym.rewards.endpoint.model import _open_scores
+    from vlmrm_gym.rewards.endpoint.reward import _open_scores
 
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("vlmrm_gym.rewards.endpoint.client.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("vlmrm_gym.rewards.endpoint.connection.FIRST_PAUSE", 0.01)
     _open_scores.cache_clear()
 
 

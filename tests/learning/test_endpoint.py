@@ -18,7 +18,7 @@ PAIRS = make_pairs(6)
 @pytest.fixture(autouse=True)
 def key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("vlmrm_gym.rewards.endpoint.client.FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("vlmrm_gym.rewards.endpoint.connection.FIRST_PAUSE", 0.02)
 
 
 @pytest.fixture

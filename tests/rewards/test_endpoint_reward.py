@@ -18,7 +18,7 @@ from vlm_server import KEY, body, busy, completion, nearness, read, status
 from vlmrm_gym import Endpoint, VLMReward, VLMRewardVectorEnv
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.rewards import from_mapping, to_mapping
-from vlmrm_gym.rewards.endpoint.model import _open_scores
+from vlmrm_gym.rewards.endpoint.reward import _open_scores
 from vlmrm_gym.states.states import States
 
 ANGLES = np.array([0.5, 80, 22, 41, 33, 60, 12, 28])

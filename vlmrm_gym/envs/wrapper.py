@@ -18,7 +18,7 @@ from vlmrm_gym._util.validation import (
     weigh_task_rewards,
 )
 from vlmrm_gym.rewards.clip import Prompt
-from vlmrm_gym.rewards.combination import Combination, short_reward
+from vlmrm_gym.rewards.combination import short_reward
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.saved import PICTURES
 from vlmrm_gym.rewards.sources import default_model

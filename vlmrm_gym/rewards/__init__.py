@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.combination import Sum, TaskReward
-from vlmrm_gym.rewards.endpoint.spec import Endpoint
+from vlmrm_gym.rewards.endpoint.reward import Endpoint
 from vlmrm_gym.rewards.heads import SequenceHead
 from vlmrm_gym.rewards.learned import Demonstrations, Preference
 from vlmrm_gym.rewards.lerobot import LeRobot

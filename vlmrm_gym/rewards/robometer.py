@@ -2,7 +2,6 @@
 
 import io
 import json
-import time
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.validation import check_seconds, check_size, is_finite, short_repr, truncate
 from vlmrm_gym.rewards.clip import check_count, check_prompt, integer
+from vlmrm_gym.rewards.endpoint.reply import RequestFailed, Response, read_error
 from vlmrm_gym.rewards.endpoint.settings import check_address
 from vlmrm_gym.rewards.model import Features, RewardModel, fixed_size
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -71,7 +71,13 @@ class RobometerReward(RewardModel):
         """Ask about clips, uint8 (B, F, H, W, 3): progress, float32 (B, 1). An `InputError` if there is no answer."""
         clips = frames if frames.ndim == 5 else frames[:, None]
         kind, body = pack(clips, self._spec.prompt)
-        answer = self._post(kind, body)
+        try:
+            answer = self._connection.ask(
+                {"Content-Type": kind}, body, _read, lambda count: count <= self._spec.retries
+            )
+        except RequestFailed as failure:
+            what = f"could not be asked after {failure.attempts} attempts: {failure}"
+            raise InputError(f"{self._server} {what}.") from failure
         try:
             traces = json.loads(answer)["outputs_progress"]["progress_pred"]
             newest = [trace[-1] if isinstance(trace, list) else trace for trace in traces]
@@ -83,28 +89,15 @@ class RobometerReward(RewardModel):
             raise InputError(f"{self._server} {rule}. Received {received}.")
         return np.array(newest, dtype=np.float32)[:, None]
 
-    def _post(self, kind: str, body: bytes) -> bytes:
-        from vlmrm_gym.rewards.endpoint.client import FIRST_PAUSE, LONGEST_PAUSE
-        from vlmrm_gym.rewards.endpoint.reply import RequestFailed
-
-        failures = 0
-        while True:
-            try:
-                response = self._connection.post({"Content-Type": kind}, body)
-                if response.status == 200:
-                    return response.body
-                problem = f"answered {response.status}: {truncate(response.body.decode(errors='replace'))}"
-                again = response.status >= 500 or response.status == 429
-            except RequestFailed as failure:
-                problem, again = str(failure), failure.again
-            failures += 1
-            if not again or failures > self._spec.retries:
-                raise InputError(f"{self._server} could not be asked after {failures} attempts: {problem}.")
-            time.sleep(min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE))
-
     def close(self) -> None:
         """End the connections."""
         self._connection.close()
+
+
+def _read(response: Response) -> bytes:
+    if response.status != 200:
+        raise read_error(response.status, response)
+    return response.body
 
 
 def pack(clips: NDArray[np.uint8], task: str) -> tuple[str, bytes]:

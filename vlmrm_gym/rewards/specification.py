@@ -15,7 +15,7 @@ from typing import Any, TypeGuard, cast
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards.clip import CLIP, CLIPFields, Prompt
 from vlmrm_gym.rewards.combination import Combination, Sum, TaskReward, find_rewards
-from vlmrm_gym.rewards.endpoint.spec import Endpoint
+from vlmrm_gym.rewards.endpoint.reward import Endpoint
 from vlmrm_gym.rewards.learned import Demonstrations, Preference
 from vlmrm_gym.rewards.lerobot import LeRobot
 from vlmrm_gym.rewards.over_time import Progress, Success

@@ -13,6 +13,7 @@ import pytest
 from vlm_server import VLMServer, chat, send
 
 from vlmrm_gym.rewards.endpoint.client import Client, ServerError
+from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
 
 pytestmark = pytest.mark.usefixtures("api_key")
 
@@ -57,10 +58,14 @@ def never(failures):
     return False
 
 
+def connect(address, timeout=5.0):
+    return Client(EndpointSettings("m", address, timeout=timeout))
+
+
 def create(address, timeout=5.0, retries=0):
-    client = Client(address, "OPENAI_API_KEY", timeout)
+    client = connect(address, timeout)
     try:
-        return client.create("m", QUESTION, {}, 0, lambda failures: failures <= retries)
+        return client.create(QUESTION, 0, lambda failures: failures <= retries)
     finally:
         client.close()
 
@@ -112,9 +117,9 @@ def test_a_server_that_does_not_read_is_left_at_the_deadline():
 
     begun, client = time.monotonic(), None
     with raw_server(answer) as (address, _):
-        client = Client(address, "OPENAI_API_KEY", 0.6)
+        client = connect(address, 0.6)
         with pytest.raises(ConnectionError, match=r"within 0\.6 s"):
-            client.create("m", [{"role": "user", "content": "x" * 8_000_000}], {}, 0, never)
+            client.create([{"role": "user", "content": "x" * 8_000_000}], 0, never)
         client.close()
     assert time.monotonic() - begun < 2
 
@@ -169,9 +174,9 @@ def test_connections_are_kept_and_those_that_the_server_closed_are_made_again():
             connection.sendall(hints + HEAD % len(COMPLETION) + COMPLETION)
 
     with raw_server(answer) as (address, connections):
-        client = Client(address, None, 5.0)
+        client = connect(address)
         for expected in (1, 1, 2, 2):
-            assert client.create("m", QUESTION, {}, 0, never).text == "Yes"
+            assert client.create(QUESTION, 0, never).text == "Yes"
             assert len(connections) == expected
             time.sleep(0.05)
         client.close()
@@ -181,12 +186,12 @@ def test_a_reply_over_many_connections_at_once_is_that_of_its_request():
     """Deadlines are those of threads, connections are shared."""
     with VLMServer() as server:
         server.answer = lambda handler, body, number: send(handler, 200, chat(body["messages"][0]["content"]))
-        client, texts = Client(server.url, None, 5.0), {}
+        client, texts = connect(server.url), {}
 
         def ask(number):
             for part in range(5):
                 question = [{"role": "user", "content": f"{number}.{part}"}]
-                texts[number, part] = client.create("m", question, {}, 0, never).text
+                texts[number, part] = client.create(question, 0, never).text
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(ask, range(8)))

@@ -5,8 +5,8 @@ import pytest
 from vlmrm_gym.learning.endpoint import OPTIONS as PREFERENCES
 from vlmrm_gym.learning.endpoint import show_pair
 from vlmrm_gym.rewards.endpoint.messages import Options, strip_reasoning
-from vlmrm_gym.rewards.endpoint.model import make_options, make_question
 from vlmrm_gym.rewards.endpoint.reply import Reply, Token, spell
+from vlmrm_gym.rewards.endpoint.reward import make_options, make_question
 
 YES_NO, RATINGS = make_options(None), make_options(5)
 

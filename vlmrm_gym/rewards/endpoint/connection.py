@@ -1,10 +1,11 @@
 """Sends HTTP requests to one server: a deadline for each whole reply, at most 8 MB of it, and no redirects."""
 
+import random
 import time
 import urllib.request
 import weakref
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from gymnasium.error import DependencyNotInstalled
@@ -21,6 +22,9 @@ except ImportError as error:
 if TYPE_CHECKING:
     import ssl
 
+Answer = TypeVar("Answer")
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
+"""Seconds before a request is repeated; each further pause is twice as long."""
 MAX_BYTES = 8_000_000
 """Limit of a reply: 20 alternatives to each of 4,000 tokens take 6 MB."""
 _PART = 16_384
@@ -47,7 +51,32 @@ class Connection:
         )
         self.close = weakref.finalize(self, self._pool.close)
 
-    def post(self, headers: dict[str, str], body: bytes) -> Response:
+    def ask(
+        self,
+        headers: dict[str, str],
+        body: bytes,
+        read: Callable[[Response], Answer],
+        may_repeat: Callable[[int], bool],
+    ) -> Answer:
+        """Post a request, and read its response; repeat it, after `Retry-After` or longer and longer pauses.
+
+        `may_repeat` is called with the number of failures. The last one is raised: a `RequestFailed`, also of `read`.
+        """
+        failures = 0
+        while True:
+            try:
+                return read(self._post(headers, body))
+            except RequestFailed as failure:
+                failures += 1
+                if not failure.again or not may_repeat(failures):
+                    failure.attempts = failures
+                    raise
+                pause = failure.pause
+            if pause is None:
+                pause = min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)
+            time.sleep(pause)
+
+    def _post(self, headers: dict[str, str], body: bytes) -> Response:
         """Post a request. Raises a `RequestFailed` if the reply is late, too large or damaged."""
         deadlines = dict.fromkeys(("connect", "read", "write"), time.monotonic() + self._timeout)
         sent, more = list({**_HEADERS, **headers}.items()), {"timeout": deadlines}  # as `_Backend` takes timeouts

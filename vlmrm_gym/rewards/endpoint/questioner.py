@@ -5,6 +5,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -39,7 +40,7 @@ class Budget:
                 return None
             self.calls += calls
             self._under_way += 1
-            return Question(self, calls, may_vote=may_vote)
+            return Question(self, calls, may_vote)
 
     def add(self) -> bool:
         """Reserve a further call; False if none is left."""
@@ -57,15 +58,18 @@ class Budget:
             self._largest = max(self._largest, tokens)
 
 
+@dataclass(eq=False)
 class Question:
     """Holds the requests that a budget has reserved for one question, and the replies to it."""
 
-    def __init__(self, budget: Budget, reserved: int, *, may_vote: bool) -> None:
-        self._budget, self.reserved, self.may_vote = budget, reserved, may_vote
-        """Requests still reserved, and whether those of votes are among them."""
-        self.replies = list[Reply]()
-        self.calls = 0
-        """Number of requests, repeated ones included."""
+    _budget: Budget
+    reserved: int
+    """Requests that are reserved and not sent."""
+    may_vote: bool
+    """Whether those of votes were among them."""
+    replies: list[Reply] = field(default_factory=list)
+    calls: int = 0
+    """Number of requests, repeated ones included."""
 
     def reserve(self) -> bool:
         """Reserve a further request; False if none is left."""
@@ -109,7 +113,7 @@ class Questioner:
         """None: no reply has shown it yet."""
         self._has_warned = self._probed = False
         self.budget = budget or Budget(settings.max_calls, settings.max_total_tokens)
-        self._client = Client(settings.address, settings.api_key_env, settings.timeout)
+        self._client = Client(settings)
         self.close = self._client.close
 
     def answer(
@@ -136,18 +140,12 @@ class Questioner:
 
         try:
             while True:
-                limit = self._settings.concurrency if self._probed else 1
-                while failure is None and len(running) < limit:
+                while failure is None and len(running) < (self._settings.concurrency if self._probed else 1):
                     try:
                         following = following or next(waiting, None)
                     except Exception as error:
                         failure = error
-                        break
-                    if following is None:
-                        break
-                    votes = 1 if self._has_logprobs else self._settings.votes
-                    calls = sends + estimates * votes + (self._has_logprobs is None)
-                    if (question := self.budget.begin(calls, may_vote=not self._has_logprobs)) is None:
+                    if following is None or (question := self._begin(sends, estimates)) is None:
                         break
                     running.add(question)
                     # Unlike an executor's, these threads end with the process, whatever they wait for.
@@ -168,6 +166,11 @@ class Questioner:
         if failure is not None:
             raise failure
 
+    def _begin(self, sends: int, estimates: int) -> Question | None:
+        votes = 1 if self._has_logprobs else self._settings.votes
+        calls = sends + estimates * votes + (self._has_logprobs is None)
+        return self.budget.begin(calls, may_vote=not self._has_logprobs)
+
     def send(self, messages: Sequence[Message], question: Question) -> Reply:
         """Send a request of a question. Errors are those of `answer`."""
         settings = self._settings
@@ -184,7 +187,7 @@ class Questioner:
             question.reserved -= 1
             question.calls += 1
             try:
-                reply = self._client.create(settings.model, messages, settings.request, alternatives, may_repeat)
+                reply = self._client.create(messages, alternatives, may_repeat)
                 break
             except NoLogProbabilities as error:
                 self._ask_for_fewer(alternatives, str(error), question)

@@ -28,6 +28,9 @@ class RequestFailed(Exception):
     `pause` in seconds that the server names; `words` is the text that it sent.
     """
 
+    attempts: int = 1
+    """Requests that have failed, this one included."""
+
     def __init__(
         self,
         message: str,
@@ -86,7 +89,7 @@ def read_reply(response: Response) -> Reply:
         code = str(error.get("code")) if isinstance(error, dict) else ""
         status = int(code) if re.fullmatch(r"[45]\d\d", code) else 502
     if status != 200:
-        raise _read_error(status, response)
+        raise read_error(status, response)
     if not isinstance(content, dict) or not isinstance(content.get("choices"), list):
         torn = content is None and response.body.lstrip()[:1] in (b"", b"{")
         raise RequestFailed(f"answered 200 with what is no chat completion: {begin(response.body)}", 200, again=torn)
@@ -110,7 +113,8 @@ def begin(body: bytes) -> str:
     return truncate(words_of(body), 500) or "nothing"
 
 
-def _read_error(status: int, response: Response) -> RequestFailed:
+def read_error(status: int, response: Response) -> RequestFailed:
+    """Read a response that is an error, of this status."""
     seconds = response.headers.get("retry-after", "")
     pause = float(seconds) if re.fullmatch(r"\d{1,9}(\.\d*)?", seconds) else None
     again = status in (408, 409, 425, 429) or (status >= 500 and status != 501)

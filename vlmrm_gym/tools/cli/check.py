@@ -17,7 +17,7 @@ from tqdm import tqdm
 from vlmrm_gym._util.errors import InputError, check_values, say
 from vlmrm_gym._util.files import atomic_write, atomic_write_text, output_folder
 from vlmrm_gym.rewards.clip import CLIP
-from vlmrm_gym.rewards.endpoint.spec import Endpoint
+from vlmrm_gym.rewards.endpoint.reward import Endpoint
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.tasks import Task
