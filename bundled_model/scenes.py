@@ -88,8 +88,8 @@ def recorded(frames: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.
 def activations(frames: NDArray[np.uint8], preprocessing: Preprocessing) -> torch.Tensor:
     """Activations of the bundled model that its warning looks at: uint8 (B, H, W, 3) to float32 (B, C)."""
     model = models.load("tiny", "cpu")
-    model.encode_image(preprocessing(torch.from_numpy(np.ascontiguousarray(frames))))
-    return scenes.newest_activations()
+    images = preprocessing(torch.from_numpy(np.ascontiguousarray(frames)))
+    return model.network.visual(images.to(model.dtype))[1]
 
 
 def main(out: Path = scenes.FILE, states: int = 6_000, seed: int = 40_000, threads: int = 1) -> None:

@@ -143,15 +143,16 @@ def full_gpu(monkeypatch, score):
     """Makes batches of more than so many frames raise an error, and keeps the sizes of all."""
 
     def make(limit, error):
-        encode, sizes = type(score.model).encode_image, []
+        tower, sizes = type(score.model.network.visual), []
+        encode = tower.forward
 
-        def encode_image(self, images):
+        def forward(self, images):
             sizes.append(len(images))
             if len(images) > limit:
                 raise type(error)(*error.args)  # another one: a kept traceback would hold the images
             return encode(self, images)
 
-        monkeypatch.setattr(type(score.model), "encode_image", encode_image)
+        monkeypatch.setattr(tower, "forward", forward)
         return sizes
 
     return make

@@ -12,8 +12,8 @@ from counting_env import Counting
 
 import vlmrm_gym
 from vlmrm_gym import CLIP, CLIPReward
+from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.tiny import scenes
-from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.tools.check.rewards import EncodedRewards
 
 WORDS = "does not know this scene"
@@ -71,8 +71,8 @@ def test_an_environment_of_gymnasium_warns_once(recwarn):
 
 def test_the_own_scenes_do_not_warn():
     """Warnings are errors in these tests."""
-    for task in TASKS:
-        play(gym.make(task.id, prompt=task.prompt or "a humanoid robot standing up"))
+    for id in ("VLMRM/CartPole-v1", "VLMRM/MountainCarContinuous-v0", "VLMRM/Humanoid-kneel-v0"):
+        play(gym.make(id))
 
 
 def test_a_few_odd_frames_among_many_do_not_warn():
@@ -143,8 +143,8 @@ def test_the_distance_is_about_the_same_in_other_precisions():
     frames = torch.from_numpy(np.stack([cartpole_frame(angle) for angle in range(-180, 180, 20)]))
     distances = []
     for precision in ("fp32", "bf16"):
-        CLIPReward("tiny", prompt=TASK_PROMPT, precision=precision).encode(frames)
-        distances.append(scenes.distance(scenes.newest_activations()))
+        model = models.load("tiny", precision=precision)
+        distances.append(scenes.distance(model.network.visual(model.preprocessing()(frames).to(model.dtype))[1]))
     assert (distances[0] - distances[1]).abs().max() < 0.2  # of a limit of 1
 
 

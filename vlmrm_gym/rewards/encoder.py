@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from vlmrm_gym._util.system import in_parts
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip import EncoderFields
 from vlmrm_gym.rewards.model import RenderSize, RewardModel
 from vlmrm_gym.rewards.sources import announced, default_model
-from vlmrm_gym.rewards.tiny.scenes import SceneWatch, distance, newest_activations
+from vlmrm_gym.rewards.tiny.scenes import SceneWatch, distance
 
 
 class FrameEncoder(RewardModel):
@@ -86,21 +87,21 @@ class FrameEncoder(RewardModel):
     def _encode_batch(self, frames: torch.Tensor) -> torch.Tensor:
         """Unit vectors of one batch. What it allocates is free again when it fails."""
         if self._watch is None:
-            return self._encode_image(frames)
+            return self.model.encode_image(self._preprocess_all(frames))
         # The bundled model's operations are small: on a CPU each thread had better encode frames of its own.
         parts = in_parts(self._look_at, frames) if self.model.device.type == "cpu" else [self._look_at(frames)]
         features, distances = zip(*parts, strict=True)
         self._watch.look(torch.cat(distances))
         return torch.cat(features)
 
+    @torch.inference_mode()
     def _look_at(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Unit vectors, and how far frames are from known scenes: of no frame once the watch has warned."""
-        assert self._watch is not None
-        features = self._encode_image(frames)
-        return features, features.new_empty(0) if self._watch.has_warned else distance(newest_activations())
+        """Unit vectors of the bundled model, and how far frames are from known scenes."""
+        features, activations = self.model.network.visual(self._preprocess_all(frames).to(self.model.dtype))
+        return F.normalize(features.float(), dim=-1), distance(activations)
 
-    def _encode_image(self, frames: torch.Tensor) -> torch.Tensor:
-        return self.model.encode_image(self._preprocess(frames.to(self.model.device, non_blocking=True)))
+    def _preprocess_all(self, frames: torch.Tensor) -> torch.Tensor:
+        return self._preprocess(frames.to(self.model.device, non_blocking=True))
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from vlmrm_gym.rewards.tiny import scenes
 from vlmrm_gym.rewards.tiny.network import Network, make_network
 
 FOLDER = Path(__file__).parent
@@ -32,7 +31,6 @@ OUT_OF_DOMAIN = (
 def load(dtype: torch.dtype) -> tuple[Network, Any, dict[str, Any]]:
     """Load the network, its tokenizer, and its preprocessing in open_clip's terms."""
     network = make_network(load_file(FOLDER / "open_clip_model.safetensors"), dtype)
-    scenes.observe(network)
     config = json.loads((FOLDER / "open_clip_config.json").read_text())
     return network, _load_tokenizer(), config["preprocess_cfg"]
 

@@ -58,7 +58,7 @@ class AttentionPool(nn.Module):
 
 
 class ImageTower(nn.Module):
-    """Maps images to embeddings."""
+    """Maps images to embeddings, and to the mean activations of its first stage, which tell scenes apart."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,12 +73,13 @@ class ImageTower(nn.Module):
         self.layer4 = nn.Sequential(Bottleneck(16 * width, 8 * width, stride=2))
         self.attnpool = AttentionPool(IMAGE_SIZE // 32, 32 * width, IMAGE_HEADS, EMBED_DIM)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map float (B, 3, 96, 96) to (B, D)."""
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Map float (B, 3, 96, 96) to (B, D), and float32 (B, C)."""
         x = self.bn1(self.conv1(x)).relu_()
         x = self.bn2(self.conv2(x)).relu_()
-        x = F.avg_pool2d(self.bn3(self.conv3(x)).relu_(), 2)
-        return self.attnpool(self.layer4(self.layer3(self.layer2(self.layer1(x)))))
+        x = self.layer1(F.avg_pool2d(self.bn3(self.conv3(x)).relu_(), 2))
+        activations = x.mean((2, 3), dtype=torch.float32)
+        return self.attnpool(self.layer4(self.layer3(self.layer2(x)))), activations
 
 
 class LayerNorm(nn.LayerNorm):
@@ -121,7 +122,7 @@ class Network(nn.Module):
 
     def encode_image(self, images: torch.Tensor) -> torch.Tensor:
         """Encode images: float (B, 3, 96, 96) to (B, D)."""
-        return self.visual(images)
+        return self.visual(images)[0]
 
     def encode_text(self, tokens: torch.Tensor) -> torch.Tensor:
         """Encode texts: int64 (B, 77) to float (B, D). A token sees itself and those before it."""

@@ -5,11 +5,9 @@ Its mean activations, (C,) of each frame, have a mean and a covariance in every 
 distance to it. `bundled_model/scenes.py` makes the statistics, `bundled_model/evaluate_scenes.py` measures the warning.
 """
 
-import threading
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -24,23 +22,6 @@ UNKNOWN_SCENE = (
     'mean little, whatever the prompt. Pass model="ViT-B-32/laion2b_s34b_b79k" or any other open_clip model. The '
     "bundled one knows cart-pole, mountain car and the humanoid robot, as this package draws them."
 )
-
-_newest = threading.local()
-
-
-def observe(network: Any) -> None:
-    """Keep the first stage's mean activations of all frames that the bundled model encodes from now on."""
-    network.visual.layer1.register_forward_hook(_keep)
-
-
-def _keep(stage: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
-    _newest.activations = output.mean((2, 3), dtype=torch.float32)
-
-
-def newest_activations() -> torch.Tensor:
-    """Return the activations of the batch that this thread encoded last: float32 (B, C)."""
-    return _newest.activations
-
 
 @cache
 def _statistics(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -60,15 +41,14 @@ class SceneWatch:
 
     def __init__(self) -> None:
         self._num_frames = self._num_unknown = 0
-        self.has_warned = False
-        """Whether there is nothing more to look for."""
+        self._has_warned = False
 
     def look(self, distances: torch.Tensor) -> None:
         """Look at a batch that the bundled model has encoded, by the `distance` of each frame, float32 (B,)."""
-        if self.has_warned:
+        if self._has_warned:
             return
         self._num_frames += len(distances)
         self._num_unknown += int((distances > 1).sum())
         if self._num_unknown >= MIN_UNKNOWN_SHARE * self._num_frames:
-            self.has_warned = True
+            self._has_warned = True
             warnings.warn(UNKNOWN_SCENE, stacklevel=5)
