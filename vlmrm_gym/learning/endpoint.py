@@ -61,7 +61,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
     for again, once; if the second is none either, the pair has no preference.
 
     Raises:
-        TypeError: `request` is not a mapping.
         ValueError: A value is out of its range; the message names the field.
     """
 

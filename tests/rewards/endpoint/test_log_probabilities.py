@@ -25,22 +25,11 @@ def score(server):
     return score
 
 
-SPELLED = [
-    [("ĠYes", 0.7), ("ĠNo", 0.3)],
-    [("▁Yes", 0.7), ("▁No", 0.3)],
-    [("ĊYes", 0.7), ("No", 0.3)],
-    [(("token_id:9642", b"Yes"), 0.7), (("token_id:2822", b"No"), 0.3)],
-    [("Yes", 0.5), ("ĠYes", 0.2), ("No", 0.1), ("ĠNo", 0.2)],
-    [("No", 0.3)],
-]
-
-
-def test_tokens_are_read_in_every_spelling(server, score):
-    """By one request each, without a warning."""
-    for number, others in enumerate(SPELLED, 1):
-        token = others[0][0] if len(others) > 1 else "Yes"
-        completion = chat("Yes", [(token, 0.7 if len(others) < 4 else 0.5, others)])
-        server.complete = lambda body, number, completion=completion: completion
+def test_tokens_are_read_by_their_marks_and_bytes(server, score):
+    """By one request each, without a warning. See test_reply_options.py for the spellings."""
+    for number, (yes, no) in enumerate([("ĠYes", "ĠNo"), (("token_id:9642", b"Yes"), ("token_id:2822", b"No"))], 1):
+        others = [(yes, 0.7), (no, 0.3)]
+        server.complete = lambda body, number, others=others: chat("Yes", [(others[0][0], 0.7, others)])
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert score(str(others)) == [pytest.approx(0.7, abs=1e-6)]

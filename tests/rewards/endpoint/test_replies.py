@@ -98,21 +98,14 @@ NO_COMPLETION = {
 
 
 def test_what_is_no_completion_is_an_error_at_once_that_has_its_beginning(server, make, tmp_path):
-    """For a reward, labels and a conversation. It names the server, is not asked for again, and nothing is kept."""
-    scores, replies = tmp_path / "scores.db", tmp_path / "replies.db"
+    """It names the server, is not asked for again, and nothing is kept."""
+    scores = tmp_path / "scores.db"
     for number, (fault, said) in enumerate(NO_COMPLETION.values(), 1):
-        message = rf"(?s)The server at http://127\.0\.0\.1:\d+ answered .*{said}"
-        server.faults += [fault] * 3
-        with pytest.raises(InputError, match=message):
+        server.faults += [fault]
+        with pytest.raises(InputError, match=rf"(?s)The server at http://127\.0\.0\.1:\d+ answered .*{said}"):
             score(make(cache=str(scores)))
-        with AnswersFile() as file:
-            with pytest.raises(RuntimeError, match=message):
-                label(server, file=file)
-            assert file.records() == []
-        with pytest.raises(InputError, match=message):
-            converse(server, replies)
-        assert server.requests == 3 * number
-    assert kept(scores) == kept(replies) == 0
+        assert server.requests == number
+    assert kept(scores) == 0
 
 
 def kept(path):

@@ -21,27 +21,25 @@ _BROKEN = ("error", "abort")
 """Reasons for the end of a text that a server gives for its own failure."""
 
 
+@dataclass(eq=False)
 class RequestFailed(Exception):
-    """A request got no reply, or something else in its place. The message is the end of a sentence about the server.
+    """A request got no reply, or something else in its place."""
 
-    `status` is that of HTTP, None without a reply in time; `again` says whether the next request may succeed, after the
-    `pause` in seconds that the server names; `words` is the text that it sent.
-    """
-
+    message: str
+    """The end of a sentence about the server."""
+    status: int | None = None
+    """Of HTTP; None without a reply in time."""
+    again: bool = False
+    """Whether the next request may succeed."""
+    pause: float | None = None
+    """Seconds to wait before, which the server names."""
+    words: str = ""
+    """The text that it sent."""
     attempts: int = 1
     """Requests that have failed, this one included."""
 
-    def __init__(
-        self,
-        message: str,
-        status: int | None = None,
-        *,
-        again: bool = False,
-        pause: float | None = None,
-        words: str = "",
-    ) -> None:
-        super().__init__(message)
-        self.status, self.again, self.pause, self.words = status, again, pause, words
+    def __str__(self) -> str:
+        return self.message
 
 
 class Response(NamedTuple):

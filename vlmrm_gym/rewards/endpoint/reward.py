@@ -53,7 +53,7 @@ class Endpoint(EndpointSettings, RewardSpec):
     5
 
     Raises:
-        TypeError: `prompt` is not a string, or `request` is not a mapping.
+        TypeError: `prompt` is not a string.
         ValueError: A value is out of its range; the message names the field.
     """
 

@@ -78,12 +78,9 @@ class EndpointSettings:
         if self.base_url is not None:
             check_address("base_url", self.base_url)
         checked(self)
-        if not isinstance(self.request, Mapping):
-            raise TypeError(f"`request` must be a mapping of names to values. Received {short_repr(self.request)}.")
-        extra = self.request.get("extra_body", {})
         try:
+            names = {*self.request, *self.request.get("extra_body", {}).keys()}
             json.dumps(dict(self.request), allow_nan=False)
-            names = {*self.request, *extra.keys()}
         except (AttributeError, TypeError, ValueError, RecursionError):
             raise ValueError(
                 "`request` must be fields of a request, as JSON can hold them, and `extra_body` further ones. Received "
