@@ -5,7 +5,6 @@ Imports open_clip only for its models. `Preprocessing` turns frames into the inp
 
 import hashlib
 import math
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -166,6 +165,9 @@ class VisionLanguageModel:
         return len(self.tokenizer.encode(text)) + 2
 
 
+_loading = threading.Lock()
+
+
 def load(name: str, device: str = "auto", precision: Precision = "auto") -> VisionLanguageModel:
     """Load a model, or return the one already loaded in this process. See `CLIP` for the names, and what is raised.
 
@@ -182,19 +184,6 @@ def unload() -> None:
     """Forget the models that `load` keeps for the next call. Rewards that use one keep it in memory."""
     with _loading:
         _load.cache_clear()
-
-
-_loading = threading.Lock()
-
-
-def _after_fork() -> None:
-    """A fork has none of the parent's threads, one of which may hold the lock."""
-    global _loading
-    _loading = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 @cache

@@ -158,11 +158,9 @@ def loading_error(source: ModelSource, error: Exception) -> Exception:
 
 def cannot_download(source: ModelSource, what: str, error: Exception) -> RuntimeError:
     """The exception to raise when weights or tokenizer cannot be downloaded."""
+    problem = f"`model`: the {what} of {source.name!r} could not be downloaded ({first_line(error)})."
     if source.local:
-        return RuntimeError(
-            f"`model`: the {what} of {source.name!r} is not on this machine and could not be downloaded "
-            f"({first_line(error)}). Put its files (tokenizer.json, tokenizer_config.json) into {source.folder}."
-        )
+        return RuntimeError(f"{problem} Put its files (tokenizer.json, tokenizer_config.json) into {source.folder}.")
     origin, usage = source.architecture.removeprefix("hf-hub:"), "local-dir:that/folder"
     if source.pretrained:
         open_clip, architecture = import_open_clip(), source.architecture
@@ -171,10 +169,10 @@ def cannot_download(source: ModelSource, what: str, error: Exception) -> Runtime
             architecture += "-quickgelu"
         origin, usage = cfg.get("hf_hub", "").rstrip("/") or cfg["url"], f"{architecture}/path/to/that/file"
     return RuntimeError(
-        f"`model`: the {what} of {source.name!r} could not be downloaded ({first_line(error)}). Hugging Face's server "
-        f"must answer within {CONNECTION_SECONDS} s. On a machine with a network, fetch them from {origin!r} (`hf "
-        f'download` does for Hugging Face), copy them to this one, and pass model="{usage}", or copy the whole cache '
-        'folder, usually ~/.cache/huggingface. model="tiny" is bundled and needs no network.'
+        f"{problem} Hugging Face's server must answer within {CONNECTION_SECONDS} s. On a machine with a network, fetch "
+        f"them from {origin!r} (`hf download` does for Hugging Face), copy them to this one, and pass "
+        f'model="{usage}", or copy the whole cache folder, usually ~/.cache/huggingface. model="tiny" is bundled and '
+        "needs no network."
     )
 
 

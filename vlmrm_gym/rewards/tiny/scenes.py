@@ -23,6 +23,7 @@ UNKNOWN_SCENE = (
     "bundled one knows cart-pole, mountain car and the humanoid robot, as this package draws them."
 )
 
+
 @cache
 def _statistics(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Means, float32 (K, 1, C), and scaled whitenings, float32 (K, C, C), of K scenes."""
