@@ -87,6 +87,7 @@ def test_specifications_survive_json_and_pickle():
         CLIP(prompt=["a", "b"], baseline="c", alpha=0.3, model="tiny", precision="fp32", resize_mode="longest"),
         CLIP(prompt=("a", "b"), baseline=["c"], alpha=np.float32(0.5), batch_size=np.int64(7)),
         ImportedReward(path="test_reward_door:MeanPixel", kwargs={"scale": 2.0}),
+        vlmrm_gym.Endpoint(prompt="a", model="m", request={"temperature": 0}),
     ):
         mapping = json.loads(json.dumps(dataclasses.asdict(specification)))
         assert mapping == to_mapping(specification)

@@ -11,7 +11,7 @@ from typing import Any
 from vlmrm_gym._util.errors import InputError, say_once
 from vlmrm_gym._util.untrusted import read_json
 from vlmrm_gym._util.validation import short_repr, truncate
-from vlmrm_gym.rewards.sources import first_line, reachable_hub
+from vlmrm_gym.rewards.sources import reachable_hub
 
 PREFIX = "hf-hub:"
 """Begins the name of a reward on the hub: "hf-hub:organisation/name@commit"."""
@@ -33,18 +33,14 @@ MAX_BYTES = 2**29
 @contextmanager
 def _asking(name: str) -> Any:
     """Raise what the hub answers, or that it does not, as an InputError."""
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
         with reachable_hub():
             yield
-    except RevisionNotFoundError as error:
-        raise InputError(f"`reward`: {name} has no such commit, branch or tag.") from error
-    except RepositoryNotFoundError as error:
-        rule = "does not exist on the hub, or is private: log in with `hf auth login`"
-        raise InputError(f"`reward`: {name} {rule}.") from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
-        raise InputError(f"`reward`: {name} cannot be read from the hub: {first_line(error)}") from error
+        reason = truncate(" ".join(str(error).split()), 500)
+        raise InputError(f"`reward`: the hub does not have {name}, or does not answer: {reason}") from error
 
 
 def download(name: str, main: str = FILE) -> Path:

@@ -2,10 +2,9 @@
 
 import difflib
 import os
-import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,8 +168,8 @@ def cannot_download(source: ModelSource, what: str, error: Exception) -> Runtime
             architecture += "-quickgelu"
         origin, usage = cfg.get("hf_hub", "").rstrip("/") or cfg["url"], f"{architecture}/path/to/that/file"
     return RuntimeError(
-        f"{problem} Hugging Face's server must answer within {CONNECTION_SECONDS} s. On a machine with a network, fetch "
-        f"them from {origin!r} (`hf download` does for Hugging Face), copy them to this one, and pass "
+        f"{problem} Hugging Face's server must answer within {CONNECTION_SECONDS} s. On a machine with a network, "
+        f"fetch them from {origin!r} (`hf download` does for Hugging Face), copy them to this one, and pass "
         f'model="{usage}", or copy the whole cache folder, usually ~/.cache/huggingface. model="tiny" is bundled and '
         "needs no network."
     )
@@ -193,16 +192,11 @@ def _answers(address: str) -> bool:
     """Tell whether a server answers, with any status."""
     from huggingface_hub.utils import get_session
 
-    answers = []
-
-    def ask() -> None:
-        with suppress(Exception):
-            answers.append(get_session().head(address, timeout=CONNECTION_SECONDS))
-
-    asking = threading.Thread(target=ask, daemon=True)  # finding the address of a name knows no time limit
-    asking.start()
-    asking.join(CONNECTION_SECONDS)
-    return bool(answers)
+    try:
+        get_session().head(address, timeout=CONNECTION_SECONDS)
+    except Exception:  # of the library that it uses, or what comes with it
+        return False
+    return True
 
 
 def _local(path: str) -> Path:

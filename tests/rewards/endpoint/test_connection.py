@@ -182,23 +182,6 @@ def test_connections_are_kept_and_those_that_the_server_closed_are_made_again():
         client.close()
 
 
-def test_a_reply_over_many_connections_at_once_is_that_of_its_request():
-    """Deadlines are those of threads, connections are shared."""
-    with VLMServer() as server:
-        server.answer = lambda handler, body, number: send(handler, 200, chat(body["messages"][0]["content"]))
-        client, texts = connect(server.url), {}
-
-        def ask(number):
-            for part in range(5):
-                question = [{"role": "user", "content": f"{number}.{part}"}]
-                texts[number, part] = client.create(question, 0, never).text
-
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(ask, range(8)))
-        client.close()
-    assert texts == {(number, part): f"{number}.{part}" for number in range(8) for part in range(5)}
-
-
 def test_a_proxy_of_the_environment_is_used_with_its_password(monkeypatch):
     asked = []
 

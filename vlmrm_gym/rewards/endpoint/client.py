@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -66,18 +65,13 @@ class Client:
         return replace(reply, text=text, model=self._clean(reply.model), seconds=time.monotonic() - started)
 
     def _name(self, failure: RequestFailed, seconds: float, alternatives: int) -> Exception:
-        """The error to raise for a failure: it names the server and says what to do."""
+        """The error to raise for a failure, which names the server."""
         status, message = failure.status, self._clean(str(failure))
         if status is None:
             attempts = f"after {seconds:.0f} s and {failure.attempts} attempts"
             return ConnectionError(f"The server at {self.address} could not be reached {attempts}: {message}.")
         if alternatives and status in (400, 403, 404, 405, 422, 500, 501) and "logprob" in failure.words.lower():
             return NoLogProbabilities(failure.words)
-        about_images = re.search(r"image|vision|multi-?modal|\bcontent\b", message, re.IGNORECASE)
-        if status == 401:
-            message += " Check the key."
-        elif status in (400, 404, 415, 422) and about_images:
-            message += " If its model takes no images, choose one that does."
         return ServerError(f"The server at {self.address} {message}")
 
     def _clean(self, text: str) -> str:
