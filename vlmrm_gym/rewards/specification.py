@@ -99,13 +99,14 @@ def resolve_reward(
         reward, kwargs = ImportedReward(path=reward, kwargs=kwargs), {}
     if isinstance(reward, Mapping):
         reward = from_mapping(reward)
-    if isinstance(reward, ImportedReward) and _is_kind(kind := reward.find()):
-        return kind(**reward.kwargs)
-    if isinstance(reward, RewardSpec):
-        if kwargs:
-            raise TypeError("`reward_kwargs` is for a callable or a class. Received a specification: set them there.")
-        return reward
-    return reward(**kwargs) if _is_kind(reward) else OwnReward(reward, kwargs)
+    if isinstance(reward, RewardSpec) and kwargs:
+        raise TypeError("`reward_kwargs` is for a callable or a class. Received a specification: set them there.")
+    if isinstance(reward, ImportedReward):
+        found = reward.find()
+        return found(**reward.kwargs) if _is_kind(found) else reward
+    if _is_kind(reward):
+        return reward(**kwargs)
+    return reward if isinstance(reward, RewardSpec) else OwnReward(reward, kwargs)
 
 
 def _is_kind(value: Any) -> TypeGuard[type[RewardSpec]]:
