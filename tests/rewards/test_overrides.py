@@ -24,11 +24,6 @@ class Plain(CLIPReward):
         super().__init__("tiny", prompt=TASK_PROMPT, device=device)
 
 
-class Called(Plain):
-    def __call__(self, frames):
-        return 0.3 * super().__call__(frames)
-
-
 class Encoded(Plain):
     def encode(self, frames):
         return 0.3 * super().encode(frames)
@@ -50,8 +45,8 @@ def of_one(**options):
 def test_a_scaled_clip_reward_is_paid_scaled():
     """In every form, here and in a worker."""
     expected = 0.3 * np.array(of_one(model="tiny", prompt=TASK_PROMPT))
-    name = f"{__name__}:{Called.__name__}"
-    for reward in (Called(), Encoded(), Headed(), Called, name, {"kind": "import", "path": name}):
+    name = f"{__name__}:{Encoded.__name__}"
+    for reward in (Encoded(), Headed(), Encoded, name, {"kind": "import", "path": name}):
         np.testing.assert_allclose(of_one(reward=reward), expected, atol=1e-5)
     envs = gym.make_vec("VLMRM/CartPole-v1", 1, episode_length=STEPS, reward=name, num_workers=1, return_features=True)
     envs.reset(seed=0)
@@ -60,23 +55,19 @@ def test_a_scaled_clip_reward_is_paid_scaled():
     np.testing.assert_allclose(infos["vlm_rewards"][0], expected, atol=1e-5)
 
 
-class Scaled(vlmrm_gym.RewardModel):
-    """A model whose call takes a keyword argument."""
-
-    batch_size, num_views, weights = 3, 1, "mine"
-
-    def __call__(self, frames, scale=1.0):
-        return np.full(len(frames), scale)
+class Small(vlmrm_gym.RewardModel):
+    def encode(self, frames):
+        return frames.mean((1, 2, 3))[:, None]
 
 
-scaled = Scaled()
+small = Small()
 
 
-def test_a_model_that_is_named_keeps_its_settings_beside_keyword_arguments():
-    named = {"kind": "import", "path": f"{__name__}:scaled", "kwargs": {"scale": 0.5}}
-    model = resolve_reward(named).build("cpu")
-    assert (model.batch_size, model.num_views, model.weights) == (3, 1, "mine")
-    assert model.encode(np.zeros((2, 4, 4, 3), np.uint8)).tolist() == [[0.5], [0.5]]
+def test_a_model_that_is_made_takes_no_keyword_arguments():
+    named = {"kind": "import", "path": f"{__name__}:small", "kwargs": {"scale": 0.5}}
+    for arguments in ((named,), (f"{__name__}:small", {"scale": 0.5}), (small, {"scale": 0.5})):
+        with pytest.raises(TypeError, match="Received a RewardModel: set them there"):
+            resolve_reward(*arguments)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cpu:0", torch.device("cpu", 0)])

@@ -37,7 +37,7 @@ REFUSED = {
     "head": (lambda: model(head=3), ValueError, "`reward.head` must be a callable"),
     "held clips": (lambda: model(every=2, clip_length=2), ValueError, "`reward.every` above 1 .* `clip_length`"),
     "held, ordered": (lambda: model(every=2, ordered=True), ValueError, "`reward.every` above 1 .* `ordered`"),
-    "ordered call": (lambda: model(ordered=True, __call__=lambda self, frames: 0), ValueError, "`reward.ordered`"),
+    "call": (lambda: model(__call__=lambda self, frames: 0), ValueError, "`reward` must not override `__call__`"),
     "no base": (lambda: type("Model", (), {"encode": 0, "__call__": 0})(), TypeError, "derive .* to have `encode`"),
     "no spec": (
         lambda: type("Spec", (), {"build": 0})(),

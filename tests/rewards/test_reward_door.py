@@ -17,7 +17,7 @@ import vlmrm_gym
 from vlmrm_gym import CLIP
 from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.clip import CLIPKeywords
-from vlmrm_gym.rewards.own import CallableModel, ImportedReward, OwnReward
+from vlmrm_gym.rewards.own import CallableModel, ImportedReward
 from vlmrm_gym.rewards.specification import from_mapping, resolve_reward, to_mapping
 
 
@@ -145,29 +145,6 @@ def test_tensors_of_every_precision_are_rewards():
         rewards = reward(np.zeros((3, 4, 4, 3), dtype=np.uint8))
         assert rewards.dtype == np.float32
         np.testing.assert_array_equal(rewards, [0, 1, 2])
-
-
-def test_a_reward_model_needs_a_call_only():
-    """A `RewardModel` with a `__call__` of its own is scored by that; everything else has a default."""
-
-    class Redness(RewardModel):
-        def __call__(self, frames):
-            return frames[..., 0].mean(axis=(1, 2), dtype=np.float32)
-
-    class ManyViews(Redness):
-        batch_size, microbatch_size, multi_view = 8, 3, True
-        render_size = staticmethod(lambda height, width: (2 * height, 2 * width))
-
-        def __call__(self, frames):
-            return super().__call__(frames[:, 0])
-
-    for model in (Redness(), CallableModel(Redness()), CallableModel(mean_pixel)):
-        assert (model.batch_size, model.microbatch_size) == (64, None)
-        assert model.render_size(400, 600) == (400, 600)
-    model = OwnReward(ManyViews()).build()
-    assert (model.batch_size, model.microbatch_size, model.encodes) == (8, 3, "views")
-    assert model.render_size(400, 600) == (800, 1200)
-    assert model(np.full((5, 2, 4, 4, 3), 10, dtype=np.uint8)).tolist() == [10.0] * 5
 
 
 def test_the_render_size_of_a_class_of_a_script_reaches_the_environments_or_is_refused():

@@ -110,8 +110,7 @@ class RewardModel:
     parameter `device`, it gets the device that scores, such as "cuda:1". Run networks in evaluation mode.
 
     The features of a frame must not depend on the rest of its batch: batches mix frames of several episodes and
-    environments, and their sizes vary. A subclass that overrides `__call__` is scored by that alone: what it returns is
-    the reward, and its only feature.
+    environments, and their sizes vary.
     """
 
     batch_size: int = 64
@@ -123,8 +122,8 @@ class RewardModel:
     """What `encode` gets of B states: "view", frames of single views, uint8 (B, H, W, 3); "views", all views of a state
     at once, uint8 (B, V, H, W, 3); "states", the numbers that frames are drawn from, float64 (B, S)."""
     multi_view: bool = False
-    """Whether the head (or an overridden `__call__`) sees all views of a state at once. Otherwise it scores each view,
-    and `combine_views` says how the rewards of the views make one."""
+    """Whether the head sees all views of a state at once. Otherwise it scores each view, and `combine_views` says how
+    the rewards of the views make one."""
     num_views: int | None = None
     """The number of views that the head is made for; None: any."""
     clip_length: int = 1
@@ -216,7 +215,10 @@ _SIZE_RULE = "`reward.render_size` must be a function from (height, width) to su
 
 def check_model(model: RewardModel) -> None:
     """Raise a ValueError if what the class of a model declares is out of range."""
-    if type(model).encode is RewardModel.encode and type(model).__call__ is RewardModel.__call__:
+    if type(model).__call__ is not RewardModel.__call__:
+        rule = "`reward` must not override `__call__`, which environments do not call"
+        raise ValueError(f"{rule}. Received {short_repr(model)}. Override `encode` or `head`.")
+    if type(model).encode is RewardModel.encode:
         raise ValueError(f"`reward` must define `encode`. Received {short_repr(model)}, which does not.")
     if model.head is not None and not callable(model.head):
         raise ValueError(
@@ -237,8 +239,7 @@ def check_model(model: RewardModel) -> None:
         raise ValueError(f'`reward.clip_stride` is for clip="window". Received {model.clip_stride}. Leave it out.')
     if not callable(model.render_size):
         raise ValueError(f"{_SIZE_RULE}. Received {short_repr(model.render_size)}.")
-    is_scored_by_features = type(model).__call__ is RewardModel.__call__ and model.head is only_feature
-    if model.multi_view and model.encodes == "view" and is_scored_by_features:
+    if model.multi_view and model.encodes == "view" and model.head is only_feature:
         raise ValueError(
             '`reward.multi_view` needs a `head` of the features of all views. Set encodes = "views" if `encode` sees '
             "all views of a state at once."

@@ -23,22 +23,14 @@ _SETTINGS = [name for name in vars(RewardModel) if not name.startswith("_") and 
 
 
 class CallableModel(RewardModel):
-    """Makes a reward model of a function of frames, which messages call by its name; each call gets `kwargs`.
+    """Makes a reward model of a function of frames, which messages call by its name; each call gets `kwargs`."""
 
-    Of a `RewardModel` that overrides `__call__` it takes all other settings.
-    """
+    feature_size = 1
 
     def __init__(
         self, function: Callable[..., Any], name: str = "reward", kwargs: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
-        self._function, self._name, self.feature_size = partial(function, **kwargs), name, 1
-        if isinstance(function, RewardModel):
-            self.batch_size, self.microbatch_size = function.batch_size, function.microbatch_size
-            self.clip_length, self.clip_stride, self.clip = function.clip_length, function.clip_stride, function.clip
-            self.every, self.interpolate = function.every, function.interpolate
-            self.num_views, self.weights = function.num_views, function.weights
-            self.render_size, self.close = function.render_size, function.close
-            self.encodes = "views" if function.multi_view and function.encodes == "view" else function.encodes
+        self._function, self._name = partial(function, **kwargs), name
 
     def encode(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Score frames, uint8 (B, H, W, 3): float32 (B, 1), all finite."""
@@ -61,10 +53,7 @@ def as_model(value: Any, name: str = "reward", kwargs: Mapping[str, Any] = Mappi
     check_callable(value)
     if isinstance(value, RewardModel):
         check_model(value)
-        if type(value).__call__ is RewardModel.__call__:
-            return value
-        if value.ordered:
-            raise ValueError("`reward.ordered` needs `continue_episode`, which an overridden `__call__` passes over.")
+        return value
     return CallableModel(value, name, kwargs)
 
 
@@ -147,10 +136,7 @@ class OwnReward(ByValue, RewardSpec):
         self.reward, self._kwargs = reward, dict(kwargs)
         if not isinstance(reward, type):
             check_callable(reward)
-        if not isinstance(reward, RewardModel):
-            check_kwargs(reward, kwargs, reward)
-        elif kwargs:
-            raise TypeError("`reward_kwargs` is for a callable or a class. Received a RewardModel: set them there.")
+        check_kwargs(reward, kwargs, reward)
 
     def build(self, device: str = "auto") -> RewardModel:
         """Return the reward model; see `ImportedReward.build`."""
@@ -172,6 +158,8 @@ def _constructor_kwargs(function: type[Any], kwargs: Mapping[str, Any], device: 
 
 def check_kwargs(function: Callable[..., Any], kwargs: Mapping[str, Any], received: object) -> None:
     """Raise a TypeError unless a function takes frames and the keyword arguments, or a class the keyword arguments."""
+    if isinstance(function, RewardModel) and kwargs:
+        raise TypeError("`reward_kwargs` is for a callable or a class. Received a RewardModel: set them there.")
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):  # a callable written in C may have none

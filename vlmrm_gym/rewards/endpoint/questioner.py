@@ -15,8 +15,8 @@ from vlmrm_gym.rewards.endpoint.messages import Message, Options, ParsedAnswer
 from vlmrm_gym.rewards.endpoint.reply import Reply
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
 
-NUM_ALTERNATIVES, FEWER = 20, (5, 2, 1)
-"""Tokens in each place whose probabilities are asked for; if they are refused, and no number is named, fewer."""
+NUM_ALTERNATIVES = 20
+"""Tokens in each place whose probabilities are asked for."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -203,12 +203,9 @@ class Questioner:
         return reply
 
     def _ask_for_fewer(self, refused: int, message: str, question: Question) -> None:
-        """Ask for the number of alternatives that the server names, else for fewer, else for none."""
+        """Ask for the number of alternatives that the server names, else for none."""
         named = [int(digits) for digits in re.findall(r"(?<![\w.:/-])\d{1,2}(?![\w/-]|[.:]\d)", message)]
-        lower = [number for number in named if 0 < number < refused]
-        if not lower and "top_logprobs" in message:
-            lower = [number for number in FEWER if number < refused]
-        fewer = max(lower, default=0)
+        fewer = max((number for number in named if 0 < number < refused), default=0)
         if fewer and not question.reserve():  # for the next refusal: votes stay reserved
             fewer = 0
         if self._alternatives == refused:  # else another thread has changed it
