@@ -1,4 +1,4 @@
-"""Loading open_clip models: real architectures with random weights, saved and loaded. Nothing is downloaded."""
+"""Loading open_clip models: architectures with random weights, saved and loaded. Nothing is downloaded."""
 
 import copy
 import gc
@@ -25,12 +25,22 @@ from vlmrm_gym.rewards import models, sources, tiny
 
 PROMPT = "a humanoid robot kneeling"
 WEIGHTS, SETTINGS = "open_clip_model.safetensors", "open_clip_config.json"
-SIGLIP = "ViT-B-16-SigLIP"
-# Published with the weights: mean, std, context length.
+SIGLIP, SMALL = "ViT-B-16-SigLIP", "small-quickgelu"
+# Published with the weights, or open_clip's default: mean, std, context length.
 WANTED = {
     SIGLIP: ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 64),
-    "RN50-quickgelu": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711), 77),
+    SMALL: ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711), 77),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small(tmp_path_factory):
+    """A small architecture of open_clip's kind, with the activation of OpenAI's models."""
+    vision = {"image_size": 224, "layers": [1, 1, 1, 1], "width": 16, "patch_size": None}
+    text = {"context_length": 77, "vocab_size": 49_408, "width": 64, "heads": 2, "layers": 1}
+    file = tmp_path_factory.mktemp("architectures") / f"{SMALL}.json"
+    file.write_text(json.dumps({"embed_dim": 64, "quick_gelu": True, "vision_cfg": vision, "text_cfg": text}))
+    open_clip.add_model_config(file)
 
 
 def write_tokenizer(folder):
@@ -47,9 +57,9 @@ def write_tokenizer(folder):
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-@pytest.fixture(scope="module", params=["RN50-quickgelu", pytest.param(SIGLIP, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[SMALL, pytest.param(SIGLIP, marks=pytest.mark.slow)])
 def checkpoint(request, tmp_path_factory):
-    """(architecture, file, network) for a real architecture with random weights."""
+    """(architecture, file, network) with random weights."""
     architecture = request.param
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp(architecture)
@@ -197,7 +207,7 @@ NOT_LOADED = [
     ("local-dir:/etc", FileNotFoundError, "with an open_clip_config.json and weights. Received 'local-dir:/etc'"),
     ("ViT-B-32/laion2b_s34b_b79k", RuntimeError, r"could not be downloaded.*laion2B-s34B-b79K.*copy them"),
     ("hf-hub:a/b/c", RuntimeError, "'hf-hub:a/b/c' could not be downloaded .*HF Hub a/b/c"),
-    (f"RN50-quickgelu/{tiny.FOLDER / WEIGHTS}", ValueError, "checkpoint .* is not of this architecture. Received"),
+    (f"{SMALL}/{tiny.FOLDER / WEIGHTS}", ValueError, "checkpoint .* is not of this architecture. Received"),
 ]  # fmt: skip
 
 
