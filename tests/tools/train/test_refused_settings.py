@@ -51,7 +51,7 @@ REWARD = [
     (CART, "ray_options: {num_gpus: 1}", '`reward.ray_options` needs backend="ray"'),
     ("Ant-v5", "prompt: a, alpha: 0.5", "`reward.alpha` above 0 needs a `baseline`"),
     (CART, "name: 'no_such_module:f'", "`reward.name` must name something that can be imported here"),
-    (CART, "name: 'own_things:mean_pixl'", "`reward.name` must exist. .*Did you mean 'mean_pixel'"),
+    (CART, "name: 'own_things:mean_pixl'", "`reward.name` must name something .*no attribute 'mean_pixl'"),
     (CART, "name: clop", "`reward.name`: kind must be one of 'clip', .*Received 'clop'. Did you mean 'clip'"),
     (CART, PIXEL + ", kwargs: {scael: 2}", "`reward.kwargs` must fit 'own_things:mean_pixel', which takes .*'scael'"),
     (CART, PIXEL + ", alpha: 0.5", "`reward.name` and `alpha` cannot both be passed"),
