@@ -23,14 +23,12 @@ _SETTINGS = [name for name in vars(RewardModel) if not name.startswith("_") and 
 
 
 class CallableModel(RewardModel):
-    """Makes a reward model of a function of frames, which messages call by its name; each call gets `kwargs`."""
+    """Makes a reward model of a function of frames, which messages call by its name."""
 
     feature_size = 1
 
-    def __init__(
-        self, function: Callable[..., Any], name: str = "reward", kwargs: Mapping[str, Any] = MappingProxyType({})
-    ) -> None:
-        self._function, self._name = partial(function, **kwargs), name
+    def __init__(self, function: Callable[..., Any], name: str = "reward") -> None:
+        self._function, self._name = function, name
 
     def encode(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Score frames, uint8 (B, H, W, 3): float32 (B, 1), all finite."""
@@ -41,20 +39,19 @@ class CallableModel(RewardModel):
         if rewards.shape != (len(frames),):
             raise ValueError(f"{rule}, of shape ({len(frames)},). Received shape {rewards.shape}.")
         narrow = as_float32(rewards)
-        if not np.isfinite(narrow).all():
-            bad = int(np.flatnonzero(~np.isfinite(narrow))[0])
-            received = f"{rewards[bad]} for frame {bad} of {len(frames)}, in float32 {narrow[bad]}"
-            raise ValueError(f"{rule}, and finite ones. Received {received}.")
+        if not (finite := np.isfinite(narrow)).all():
+            bad = int(finite.argmin())
+            raise ValueError(f"{rule}, finite in float32. Received {rewards[bad]} for frame {bad} of {len(frames)}.")
         return narrow[:, None]
 
 
-def as_model(value: Any, name: str = "reward", kwargs: Mapping[str, Any] = MappingProxyType({})) -> RewardModel:
+def as_model(value: Any, name: str = "reward") -> RewardModel:
     """Return a reward model as it is, or make one of a callable, whose name messages have; a TypeError for others."""
     check_callable(value)
     if isinstance(value, RewardModel):
         check_model(value)
         return value
-    return CallableModel(value, name, kwargs)
+    return CallableModel(value, name)
 
 
 def check_callable(value: object) -> None:
@@ -146,7 +143,8 @@ class OwnReward(ByValue, RewardSpec):
 def _make_model(reward: Any, kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
     """Return the reward model of a function, or of a class, which is instantiated."""
     if not isinstance(reward, type):
-        return as_model(reward, name, kwargs)
+        check_callable(reward)
+        return as_model(partial(reward, **kwargs) if kwargs else reward, name)
     made: Any = reward(**_constructor_kwargs(reward, kwargs, device))
     return as_model(made.build(device) if isinstance(made, RewardSpec) else made, name)
 
