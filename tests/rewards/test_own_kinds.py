@@ -16,7 +16,7 @@ from PIL import Image
 
 import vlmrm_gym
 from vlmrm_gym import CLIP
-from vlmrm_gym.rewards.specification import from_mapping, to_mapping
+from vlmrm_gym.rewards.specification import from_mapping, resolve_reward, to_mapping
 from vlmrm_gym.sb3 import make_vec_env
 from vlmrm_gym.tools.cli import main
 from vlmrm_gym.tools.train.run_folder import RunFolder
@@ -48,6 +48,9 @@ def test_every_form_of_a_kind_of_ones_own_scores():
         {"reward": {"kind": NAME, **kwargs}},
         {"reward": {"kind": "import", "path": NAME, "kwargs": kwargs}},
     ):
+        assert resolve_reward(**arguments) == Level(
+            scale=2.0
+        )  # which is asked whether it learns, and where it is scored
         env = vlmrm_gym.VLMReward(make_counting(), **arguments)
         env.reset(seed=0)
         assert [env.step(0)[1] for _ in range(3)] == [4, 6, 8]
