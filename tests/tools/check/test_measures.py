@@ -107,7 +107,7 @@ def test_the_limit_has_the_spread_of_all_orders_and_states_of_one_rollout_count_
 
 def test_of_the_controls_only_those_better_than_chance_count_and_a_reward_ranks_above_chance_and_them():
     by_chance, lower, higher = (
-        Control(name="a control", auc=auc, chance=chance, explanation="It knows.")
+        Control(name="a control", auc=auc, chance=chance)
         for auc, chance in ((0.7, 0.75), (0.62, 0.6), (0.65, 0.6))
     )
     assert best_control([]) is None

@@ -104,7 +104,7 @@ SHOWN = {
     "exploits": ["12,800", "Exploit 5: 0.710", "torso upright 6.310", "median success has a reward of 0.70"],
     "agreement": ["rollouts 419 1,581 0.9", "All 419 states are successes"],
     "landscape": ["Leaning to a side", "succeed is unknown"],
-    "controls": ["another prompt 0.610 It", "no robot 0.530 (chance)", "The background would decide."],
+    "controls": ["another prompt 0.610 no robot 0.530 (chance)"],
     "sheets": ["Rollouts of a run", "success", "failure"],
     "combinations": ["0.545 to 0.585 does not rank", f"{MINUS}0.800"],
     "command": ["--alpha 0 0.5 1", "Time 149 s", "seed 3 was left out", "Weights tiny, SHA-256 0123456789ab", "Seed 0"],

@@ -214,7 +214,7 @@ def test_what_depends_on_the_time_or_on_calls_is_found(swings, subtests):
             assert any(rule == DETERMINISTIC or "must return the same for the same" in rule for rule in said)
 
 
-def test_a_program_that_sees_the_background_only_is_found_and_an_error_names_the_frame(swings):
+def test_a_program_that_sees_the_background_only_is_found_and_an_error_names_the_frame(swings, tmp_path):
     found = verify(Program(source="def reward(frame):\n    return frame[:20].mean() / 500"), swings)
     assert ALIKE in {failure.rule for failure in found.failures}
     found = verify(Program(source=HELPERS + "def reward(frame):\n    return 1 / len(brown(frame)[0])"), swings)
@@ -222,6 +222,8 @@ def test_a_program_that_sees_the_background_only_is_found_and_an_error_names_the
     assert "ZeroDivisionError" in failure.rule
     assert failure.steps.tolist() == [0]
     assert np.isnan(failure.values).all()
+    found.write(tmp_path)
+    assert "<figcaption>step 0: failed</figcaption>" in (tmp_path / "report.html").read_text()
 
 
 def test_limits_are_what_the_caller_says(swings):

@@ -172,17 +172,12 @@ def controls(
         return []
     features, success = labelled.features, labelled.success
     groups = samples.groups if labelled is samples.visited else np.arange(len(labelled))
-    unrelated = "An unrelated prompt should not separate successes from failures this well."
-    rewards = [(name, unrelated, other(features)) for name, other in prompts.items()]
+    rewards = {name: other(features) for name, other in prompts.items()}
     if black is not None:
-        explanation = "A black frame should not score above failures as reliably as a success does."
-        blackened = np.where(success, reward(black)[0], reward(features))
-        rewards.append(("successes replaced by a black frame", explanation, blackened))
+        rewards["successes replaced by a black frame"] = np.where(success, reward(black)[0], reward(features))
     return [
-        Control(
-            name=name, explanation=why, auc=auc(values, success), chance=chance_limit(success, groups, len(rewards))
-        )
-        for name, why, values in rewards
+        Control(name=name, auc=auc(values, success), chance=chance_limit(success, groups, len(rewards)))
+        for name, values in rewards.items()
     ]
 
 

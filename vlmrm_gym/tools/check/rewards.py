@@ -42,29 +42,33 @@ PROGRESS = 256
 class EncodedRewards:
     """Rewards that share an encoder (their `encoder_key` is equal), and their heads.
 
-    What loading them warns of is printed, once. A reward that cannot be loaded, is of clips or has no head yet is an
+    What loading the `specs` warns of is printed, once. One that cannot be loaded, is of clips or has no head yet is an
     `InputError`.
     """
 
     def __init__(self, specs: Sequence[RewardSpec], device: str) -> None:
-        beside = [*alpha_curves(specs[0]).values(), *(one for spec in specs for one in control_rewards(spec).values())]
-        more = [spec for spec in beside if spec not in specs]
+        self._device = device
         with as_input_error(DependencyNotInstalled, OSError, RuntimeError, TypeError), said_warnings():
-            models = [as_model(spec.build(device)) for spec in specs]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-                models += [as_model(spec.build(device)) for spec in more]
-        self.encoder = models[0]
+            self._models = [(spec, as_model(spec.build(device))) for spec in specs]
+        self.encoder = self._models[0][1]
         info = StateEncoder(self.encoder, self.encoder.num_views or 1).info
         if info.looks_back or any(clip.length > 1 for clip in info.clips):
             raise InputError("`reward` must be of single frames to be checked. Received one of several.")
         with as_input_error():
             info.make_head(None)
-        self._models = list(zip([*specs, *more], models, strict=True))
 
     def view(self, spec: RewardSpec, combine_views: str | None, num_views: int) -> Reward:
-        """Choose one of the rewards, with its combination of views; a reward that sees all at once has its own."""
-        info = next(StateEncoder(model, num_views).info for own, model in self._models if own == spec)
+        """Choose a reward of this encoder, such as a control, with its combination of views.
+
+        A reward that sees all views at once has its own.
+        """
+        model = next((model for own, model in self._models if own == spec), None)
+        if model is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                model = spec.build(self._device)
+            self._models.append((spec, model))
+        info = StateEncoder(model, num_views).info
         combine = None if combine_views is None or info.multi_view else CombineViews(combine_views, num_views)
         return partial(apply_head, info.make_head(combine))
 
