@@ -84,6 +84,7 @@ def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) ->
         ("Height of the knees", {prompt: rising, "kneeling": rising**2}, None),
     ]
     sheets = [("Rollouts", 1, np.arange(24) < 9), ("Rollouts of a run, from two sides", 2, None)]
+    known = [("another prompt", 0.61), ("no robot", 0.53)]
     return Report(
         subject="VLMRM/Humanoid-v0",
         candidate=table[0].candidate,
@@ -99,11 +100,11 @@ def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) ->
         exploits=AdversarialSearch(
             knows_success=True,
             exploits=exploits,
-            true_rewards=rng.normal(0.707, 0.001, 300),
+            median_success=0.707,
             true_frames=draw_frames(2, side, rng, noise),
             scored=12_800,
         ),
-        controls=[Control(name=name, auc=auc, chance=0.55) for name, auc in (("another prompt", 0.61), ("no robot", 0.53))],
+        controls=[Control(name=name, auc=auc, chance=0.55) for name, auc in known],
         sheets=[
             ContactSheet(
                 title=title,

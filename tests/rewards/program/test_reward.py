@@ -2,6 +2,7 @@
 
 import time
 from contextlib import closing, suppress
+from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
@@ -33,6 +34,7 @@ class Moved(_Counted):
         self.frames.append(frame)
         return min(0.75, float(abs(frame.astype(float) - self.frames[0]).mean() / 20))
 """
+SMALL = Program(source=SUBTASKS, size=(40, 60))
 BRIGHTNESS = "def reward(frame):\n    return frame.mean() / 255"
 ANGLE = "import math\ndef reward(state):\n    return math.cos(state[1])"
 
@@ -48,7 +50,7 @@ def subtask_rewards(frames):
 
 def play(**options):
     """Rewards of each environment in order, float (NUM_ENVS, STEPS)."""
-    options = {"reward": Program(source=SUBTASKS), "episode_length": LENGTH, **options}
+    options = {"reward": SMALL, "episode_length": LENGTH, **options}
     envs = gym.make_vec(CARTPOLE, num_envs=NUM_ENVS, autoreset_mode=AutoresetMode.SAME_STEP, **options)
     found = [[] for _ in range(NUM_ENVS)]
     with closing(envs):
@@ -90,7 +92,7 @@ def test_rewards_of_sub_tasks_are_those_of_the_definition(stepped):
     assert len(np.unique(stepped)) > 20
 
 
-WAYS = [{"overlap": True}, {"num_workers": 2}, {"reward": Program(source=SUBTASKS, isolate=False)}]
+WAYS = [{"overlap": True}, {"num_workers": 2}, {"reward": replace(SMALL, isolate=False)}]
 WAYS += [{"max_pending_bytes": 900, "num_workers": 2, "overlap": True}]  # cut into chunks of few states
 
 
@@ -127,7 +129,8 @@ def test_one_execution_continues_what_another_began_also_after_its_process_has_e
 
 def test_several_views_are_several_episodes_and_their_rewards_are_combined():
     def rewards(**options):
-        env = gym.make("VLMRM/Humanoid-kneel-v0", reward=Program(source=SUBTASKS), episode_length=8, **options)
+        reward = Program(source=SUBTASKS, size=(60, 60))
+        env = gym.make("VLMRM/Humanoid-kneel-v0", textured=False, reward=reward, episode_length=8, **options)
         with closing(env):
             env.reset(seed=0)
             return [env.step(env.action_space.high)[1] for _ in range(8)]

@@ -172,8 +172,6 @@ def test_the_headline_is_of_the_states_with_both_outcomes():
 
 def test_the_excess_is_in_units_of_the_distance_between_successes_and_failures():
     own = samples(VISITED, sample([0.1, 0.3, 0.6, 0.8], [False, False, True, True]))
-    found = AdversarialSearch(
-        knows_success=True, exploits=[SimpleNamespace(reward=0.95)], true_rewards=np.array([0.6, 0.8])
-    )
+    found = AdversarialSearch(knows_success=True, exploits=[SimpleNamespace(reward=0.95)], median_success=0.7)
     excess = summarise(own, REWARD, agreements(own, REWARD, 0), found, []).exploit_excess
     assert excess == pytest.approx((0.95 - 0.7) / (0.7 - 0.2))

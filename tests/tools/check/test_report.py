@@ -155,8 +155,8 @@ def test_only_what_gets_as_much_as_the_median_success_is_called_an_exploit():
         ([], True, "Exploits", "The search found no exploit."),
     ):
         exploits = [replace(own, reward=reward) for reward in rewards]
-        successes = np.array([0.6, 0.7, 0.8] if knows_success else [])
-        found = AdversarialSearch(knows_success=knows_success, exploits=exploits, true_rewards=successes)
+        success = 0.7 if knows_success else None
+        found = AdversarialSearch(knows_success=knows_success, exploits=exploits, median_success=success)
         shown = Page(render(replace(minimal_report(), exploits=found))).texts["exploits"]
         assert shown.startswith(title)
         assert name in shown

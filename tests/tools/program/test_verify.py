@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlmrm_gym import Program
+import vlmrm_gym
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.data.trajectory import Trajectory
 from vlmrm_gym.states import StateView
@@ -20,6 +20,8 @@ from vlmrm_gym.tools.program.episodes import Examples, gather
 from vlmrm_gym.tools.program.verify import ALIKE, DETERMINISTIC, Limits, verify
 from vlmrm_gym.tools.train.evaluation import run_actions
 
+Program = partial(vlmrm_gym.Program, isolate=False)
+"""In this process: isolation changes no answer, and two processes for each verification take time."""
 CARTPOLE = "VLMRM/CartPole-v1"
 LENGTH = 16
 

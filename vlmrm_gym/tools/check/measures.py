@@ -10,13 +10,13 @@ measured reward, its AUC means little.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.data.metrics import all_alike, auc, check_labelled, epic_distance
 
-Numbers = NDArray[np.float64]
 LEVEL = 0.95
 """Fraction of the resamples that an interval holds."""
 SIGNIFICANCE = 0.05
@@ -78,7 +78,7 @@ def measure_agreement(
     return replace(result, auc=of_auc, epic=of_epic)
 
 
-def _measure(levels: Numbers, successes: Numbers, failures: Numbers) -> tuple[float, float]:
+def _measure(levels: NDArray[Any], successes: NDArray[Any], failures: NDArray[Any]) -> tuple[float, float]:
     """AUC and EPIC distance of the rewards `levels`, ascending; each is that of so many states: float64 (L,).
 
     As of `auc` and `epic_distance`, without sorting. Rewards that are all alike are uncorrelated.

@@ -225,40 +225,29 @@ def summarise(
     samples: Samples,
     reward: Reward,
     agreed: Mapping[str, Agreement],
-    exploits: AdversarialSearch,
+    found: AdversarialSearch,
     measured_controls: Sequence[Control],
     threshold: float | Literal["auto"] | None = None,
 ) -> Measures:
-    """Summarise the numbers of one combination of settings."""
-    name = AROUND if samples.labelled is samples.around else "rollouts"
-    best = agreed.get(name) if samples.labelled.has_both else None
+    """Summarise the numbers of one combination of settings. There are none without successes and failures."""
+    labelled, success = samples.labelled, samples.labelled.success
+    if success is None or not labelled.has_both:
+        return Measures()
+    name, rewards = AROUND if labelled is samples.around else "rollouts", reward(labelled.features)
+    excess = false_positives = misses = None
+    if found.knows_success and found.excess is not None and found.median_success is not None:
+        distance = found.median_success - np.median(rewards[~success])
+        excess = float(found.excess / distance) if distance > 0 else None
+    if threshold is not None:
+        threshold = best_threshold(rewards, success) if threshold == "auto" else threshold
+        false_positives, misses = threshold_errors(rewards, success, threshold)
     return Measures(
-        states=None if best is None else name,
-        auc=None if best is None else best.auc or Interval(0.5, 0.5, 0.5),  # without one, all rewards are alike
-        epic=None if best is None else best.epic,
+        states=name,
+        auc=agreed[name].auc or Interval(0.5, 0.5, 0.5),  # without one, all rewards are alike
+        epic=agreed[name].epic,
         control_auc=best_control(measured_controls),
-        exploit_excess=_excess(samples, reward, exploits),
-        **_measure_threshold(samples, reward, threshold),
+        exploit_excess=excess,
+        threshold=threshold,
+        false_positives=false_positives,
+        misses=misses,
     )
-
-
-def _measure_threshold(
-    samples: Samples, reward: Reward, threshold: float | Literal["auto"] | None
-) -> Mapping[str, float]:
-    labelled = samples.labelled
-    if threshold is None or labelled.success is None or not labelled.has_both:
-        return {}
-    rewards = reward(labelled.features)
-    value = best_threshold(rewards, labelled.success) if threshold == "auto" else threshold
-    false_positives, misses = threshold_errors(rewards, labelled.success, value)
-    return {"threshold": value, "false_positives": false_positives, "misses": misses}
-
-
-def _excess(samples: Samples, reward: Reward, exploits: AdversarialSearch) -> float | None:
-    labelled, success = samples.labelled, exploits.median_success
-    if not exploits.knows_success or exploits.excess is None or success is None:
-        return None
-    if labelled.success is None or labelled.success.all():
-        return None
-    distance = success - np.median(reward(labelled.features)[~labelled.success])
-    return float(exploits.excess / distance) if distance > 0 else None

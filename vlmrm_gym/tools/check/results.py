@@ -90,8 +90,8 @@ class AdversarialSearch:
     """Whether failures were searched for. Otherwise success is unknown, and the search is for high rewards."""
     exploits: Sequence[Exploit] = ()
     """The best distinct ones, the highest reward first."""
-    true_rewards: NDArray[Any] = field(default_factory=lambda: np.empty(0))
-    """Rewards of states that succeed, float (G,)."""
+    median_success: float | None = None
+    """The median reward of states that succeed; None if none is known."""
     true_frames: NDArray[np.uint8] | None = None
     """The state that succeeds with the median reward, from every camera: uint8 (V, H, W, 3)."""
     scored: int = 0
@@ -105,15 +105,10 @@ class AdversarialSearch:
         return "failure" if self.excess is not None and self.excess < 0 else "exploit"
 
     @property
-    def median_success(self) -> float | None:
-        """The median reward of states that succeed; None if none is known."""
-        return float(np.median(self.true_rewards)) if len(self.true_rewards) else None
-
-    @property
     def excess(self) -> float | None:
         """The highest reward that was found minus the median reward of successes; None without one of them."""
-        median = self.median_success
-        return None if median is None or not self.exploits else self.exploits[0].reward - median
+        found, success = self.exploits, self.median_success
+        return None if success is None or not found else found[0].reward - success
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,6 +115,7 @@ def _check(command: Check, made_by: str) -> "Report":
         seed=command.seed,
         device=command.device,
         threshold=command.threshold,
+        **_read_rollouts(command),
     )
     cameras = {str(camera): read_flag(camera) for camera in command.camera}
     candidates = find_candidates(
@@ -129,7 +130,6 @@ def _check(command: Check, made_by: str) -> "Report":
     _say_calls(candidates)
     folder = command.out or _new_folder(settings.name, overwrite=command.overwrite)
     with output_folder(folder, overwrite=command.overwrite):
-        settings = replace(settings, **_read_rollouts(command))
         with tqdm(unit=" states", file=sys.stderr, dynamic_ncols=True) as progress:
             report = audit(settings, candidates, progress=progress, command=made_by)
         page, table = (folder / name for name in FILES)

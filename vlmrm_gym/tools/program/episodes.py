@@ -1,7 +1,7 @@
 """`gather` plays and reads the episodes that a program is verified on: random, constant, experts, interpolated."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -9,7 +9,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError, as_input_error
@@ -21,7 +20,7 @@ from vlmrm_gym.rewards.model import fixed_size
 from vlmrm_gym.states import StateView, is_drawn_from_states
 from vlmrm_gym.states.states import States
 from vlmrm_gym.tasks.known_states import TaskStates
-from vlmrm_gym.tools.environments import find_named_task, make_unscored_env
+from vlmrm_gym.tools.environments import NamedEnv
 
 STEPS = 200
 """Steps of an episode, if neither the caller nor the environment says how many."""
@@ -97,26 +96,21 @@ def gather(
     successes. Without policies and datasets the way to the goal takes their place, if the task's record knows goals:
     from the state of a reset to a goal state in the first half of an episode, and there for the other half.
 
-    The environment is that of an ID or a function, see `make_unscored_env`, seen by one camera (None: the task's own,
-    else the environment's) at `size`, `Program.size`. `policies` make the policies of experts of an environment, by the
-    names of their episodes; `rollouts` are folders of datasets. Of each behaviour that is played there are so many
-    `episodes`, of at most so many `steps` (None: the environment's own time limit, or `STEPS`). `progress` is called
-    after each episode. What cannot be used is an InputError.
+    The environment, see `NamedEnv`, is seen by one camera at `size`, `Program.size`. `policies` make the policies of
+    experts of an environment, by the names of their episodes; `rollouts` are folders of datasets. Of each behaviour
+    that is played there are so many `episodes`, of at most so many `steps` (None: the environment's own time limit, or
+    `STEPS`). `progress` is called after each episode. What cannot be used is an InputError.
     """
     with as_input_error():
         size = check_size("size", size)
     for name, value, least in (("episodes", episodes, 1), ("steps", steps, 1), ("seed", seed, 0)):
         if value is not None and not least <= value < 2**31:
             raise InputError(f"`{name}` must be from {least} to {2**31 - 1}. Received {value}.")
-    task = find_named_task(id)
-    camera = task.camera if camera is None and task is not None else camera
-    with ExitStack() as stack:
-        environment = stack.enter_context(closing(make_unscored_env(id, env_kwargs, steps)))
-        with as_input_error(DependencyNotInstalled):
-            view = stack.enter_context(closing(StateView(environment, camera)))
+    with NamedEnv(id, env_kwargs, camera, steps) as named:
+        environment, view, task = named.env, named.view, named.task
         if view.num_views > 1:
             raise InputError(f"`camera` must have one view here. Received {view.num_views}. Pass one of them.")
-        renderer = stack.enter_context(closing(view.make_renderer(fixed_size(size))))
+        renderer = named.enter_context(closing(view.make_renderer(fixed_size(size))))
         steps = steps or find_time_limit(environment) or STEPS
         has_states = task is not None and task.states is not None and is_drawn_from_states(environment)
         states = task.make_states() if task is not None and has_states else None

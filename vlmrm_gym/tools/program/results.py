@@ -138,17 +138,10 @@ class Verification:
 
     def write(self, folder: Path) -> None:
         """Write report.html, with the frames that decide, and verification.json, the numbers."""
-        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+        from vlmrm_gym.tools.check.report import load_template
 
-        from vlmrm_gym.tools.check.report import embed
-
-        places = (("vlmrm_gym.tools.program", "."), ("vlmrm_gym.tools.check.report", "templates"))
-        loader = ChoiceLoader([PackageLoader(*place) for place in places])
-        environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-        environment.filters["embed"] = embed
-        page = environment.get_template("report.html.j2").render(verification=self)
         folder.mkdir(parents=True, exist_ok=True)
-        atomic_write_text(folder / "report.html", page)
+        atomic_write_text(folder / "report.html", load_template("program.html.j2").render(verification=self))
         failures = []
         for one in self.failures:
             values = [None if np.isnan(value) else value for value in one.values.tolist()]

@@ -1,8 +1,9 @@
-"""The report of a check: one HTML file that needs no network and no JavaScript."""
+"""Reports of checks, and of verified programs: each is one HTML file that needs no network and no JavaScript."""
 
 import base64
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -21,7 +22,12 @@ def write_report(report: Report, path: Path) -> None:
 
 
 def render(report: Report) -> str:
-    """Render the report as HTML."""
+    """Render the report of a check as HTML."""
+    return load_template("check.html.j2").render(report=report, exploits=report.exploits)
+
+
+def load_template(name: str) -> Any:
+    """Load a template of reports; its method `render` takes what it shows as keyword arguments."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     from vlmrm_gym.tools.check import summary as words
@@ -37,7 +43,7 @@ def render(report: Report) -> str:
     environment.filters.update(
         number=words.format_number, label=words.label, embed=embed, draw_landscape=draw_landscape
     )
-    return environment.get_template("report.html.j2").render(report=report, exploits=report.exploits)
+    return environment.get_template(name)
 
 
 def embed(frame: NDArray[np.uint8], side: int, alt: str) -> Markup:
