@@ -18,7 +18,7 @@ from vlmrm_gym.rewards.own import ImportedReward
 from vlmrm_gym.tools.check.measures import Interval, measure_agreement
 from vlmrm_gym.tools.check.report import draw_landscape, embed, render, write_report
 from vlmrm_gym.tools.check.results import AdversarialSearch, Landscape, MeasuredCandidate, Measures
-from vlmrm_gym.tools.check.summary import MINUS, MISSING, conclude, format_number, print_summary, shown_measures
+from vlmrm_gym.tools.check.summary import MINUS, MISSING, format_number, print_summary, shown_measures
 from vlmrm_gym.tools.cli.settings import PlainConsole
 
 HOSTILE = '<script>alert("x")</script> & \'"><img src=x> {{ 7 * 7 }} [red]$x$'
@@ -261,23 +261,14 @@ def test_the_summary_of_nothing():
     assert text.endswith("\nReport: x.html\n")
 
 
-@pytest.mark.parametrize(
-    ("measures", "sentence"),
-    [
+def test_a_check_says_in_words_what_follows():
+    low, high = Interval(0.62, 0.6, 0.64), Interval(0.97, 0.9, 0.99)
+    for measures, sentence in (
         (Measures(), "look at the states with the highest rewards"),
-        (
-            Measures(auc=Interval(0.62, 0.6, 0.64), control_auc=0.61, exploit_excess=0.5),
-            "it orders success above failure in 62 of 100 pairs, which controls reach, too: reword the prompt",
-        ),
-        (
-            Measures(auc=Interval(0.97, 0.9, 0.99), exploit_excess=0.1),
-            "in 97 of 100 pairs; the search found failing states that are paid more than success: look at them.",
-        ),
-        (Measures(auc=Interval(0.97, 0.9, 0.99), exploit_excess=-0.1), "the search found no failing state"),
-        (Measures(auc=Interval(0.97, 0.9, 0.99)), "in 97 of 100 pairs."),
-    ],
-)
-def test_a_check_says_in_words_what_follows(measures, sentence):
-    assert sentence in conclude(measures)
-    table = [MeasuredCandidate(candidate=minimal_report().candidate, measures=measures)]
-    assert f": {conclude(measures)}" in summary(replace(minimal_report(), table=table), "x.html", width=1_000)
+        (Measures(auc=low, control_auc=0.61, exploit_excess=0.5), "62 of 100 pairs, which controls reach, too: reword"),
+        (Measures(auc=high, exploit_excess=0.1), "97 of 100 pairs; the search found failing states that are paid more"),
+        (Measures(auc=high, exploit_excess=-0.1), "the search found no failing state"),
+        (Measures(auc=high), "in 97 of 100 pairs."),
+    ):
+        table = [MeasuredCandidate(candidate=minimal_report().candidate, measures=measures)]
+        assert sentence in summary(replace(minimal_report(), table=table), "x.html", width=1_000)

@@ -90,7 +90,6 @@ def test_without_experts_nothing_was_verified(tmp_path, capsys):
 BAD_INPUT = [
     (["nowhere.py", CARTPOLE], "nowhere.py cannot be read"),
     (["empty.py", CARTPOLE, *FEW], "must define a function reward(frame), or classes"),
-    (["good.py", "VLMRM/CartPole-v9"], "`id` must be a registered ID"),
     (["good.py"], "`id` must be a registered ID, module:ID or package.module:function. Received None"),
     (["good.py", CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),
     (["good.py", CARTPOLE, "--limit-random", "2"], "`random` must be a number from 0 to 1. Received 2.0."),

@@ -1,13 +1,4 @@
-r"""Executes programs, isolated or trusted, as rewards too.
-
->>> import numpy as np
->>> from vlmrm_gym.rewards.program.execution import execute
->>> program = execute("def reward(frame):\n    return frame.mean() / 255", "brightness.py")
->>> values, _ = program.run(np.full((2, 4, 4, 3), 255, dtype=np.uint8))
->>> values.tolist()
-[1.0, 1.0]
->>> program.close()
-"""
+"""Executes programs, isolated or trusted, as rewards too."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +15,9 @@ if TYPE_CHECKING:
 
 
 def execute(source: str, name: str, *, isolate: bool = True) -> "IsolatedProgram | TrustedProgram":
-    """Execute a program in Python, see `vlmrm_gym.Program`; messages have its name.
+    """Execute a program in an isolated process; or, without `isolate`, in this one, where it can do everything.
 
-    It runs in an isolated process; or, without `isolate`, in this one, where it can do everything. Returns a
-    `TrustedProgram`, or what has the same methods. A ProgramError if it cannot be executed, or this machine cannot
-    isolate it.
+    Messages have its name. A ProgramError if it cannot be executed, or this machine cannot isolate it.
     """
     if not isolate:
         return TrustedProgram(source, name)
@@ -44,9 +33,7 @@ class TrustedProgram:
     """A program in this process, without limits."""
 
     subtasks: tuple[str, ...]
-    """Names of its sub-tasks in their order, of which it needs the frames of an episode in order. None of a function.
-
-    They are the program's own words."""
+    """Names of its sub-tasks, in the program's words; none of a function, which needs no frames in order."""
 
     def __init__(self, source: str, name: str) -> None:
         self._name = name

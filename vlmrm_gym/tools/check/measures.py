@@ -1,10 +1,8 @@
 """Measures how well a reward agrees with success labels: AUC and EPIC distance with bootstrap intervals.
 
-NumPy in, NumPy out. Intervals are percentiles over resamples with replacement (Efron 1979). Rows that come from one
-rollout resemble each other, and an interval that takes them for independent is too narrow: pass `groups`, and whole
-rollouts are drawn. An interval from few successes is too narrow as well; where successes and failures are separated
-perfectly, AUC is 1 in every resample. Controls are rewards that should be at chance: if one does as well as the
-measured reward, its AUC means little.
+Intervals are percentiles over resamples with replacement (Efron 1979). Rows of one rollout resemble each other, and an
+interval that takes them for independent is too narrow: pass `groups`, and whole rollouts are drawn. An interval from
+few successes is too narrow as well; where successes and failures are separated perfectly, AUC is 1 in every resample.
 """
 
 from collections.abc import Iterator, Sequence
@@ -55,12 +53,9 @@ def measure_agreement(
 ) -> Agreement:
     """Compare the rewards of states with labels of success, by bootstrap resamples.
 
-    Every resample has as many groups as the original with successes only, with failures only, and with both. So it has
-    successes and failures, and with `groups=None` as many of each. A resample in which the reward is constant counts as
-    uncorrelated: its EPIC distance is sqrt(1/2).
-
     Rewards are float (N,), finite, not empty; labels bool (N,). Rows of one number in `groups`, int (N,), those of a
-    rollout, are drawn together; None: every row for itself.
+    rollout, are drawn together; None: every row for itself. Every resample has as many groups as the original with
+    successes only, with failures only, and with both.
     """
     rewards, successes = check_labelled(reward, success)
     count = int(successes.sum())

@@ -162,10 +162,9 @@ def agreements(samples: Samples, reward: Reward, seed: int) -> Mapping[str, Agre
 def controls(
     samples: Samples, reward: Reward, prompts: Mapping[str, Reward], black: Features | None
 ) -> Sequence[Control]:
-    """Measure the controls of one reward. Empty if success is unknown, or the same for all states.
+    """Measure rewards that should be at chance. Empty if success is unknown, or the same for all states.
 
-    `prompts` are the rewards of other prompts, by what they are called; `black` the features of a black frame from
-    every camera, float32 (1, V, D), or None if the reward sees no frame.
+    They are those of other `prompts`, by their names, and of `black`: the features of a black frame, float32 (1, V, D).
     """
     labelled = samples.labelled
     if labelled.success is None or not labelled.has_both:

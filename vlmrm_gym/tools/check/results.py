@@ -53,10 +53,9 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Landscape:
-    """Rewards along a line of states (the paper's figure 2).
+    """Rewards `curves`, float (N,), along a line of states, over `positions`, float64 (N,) (the paper's figure 2).
 
-    `curves` are rewards, float (N,), by the label of the line, over `positions`, float64 (N,), ascending; `axis` says
-    what these are, with their unit. `goal`, bool (N,), says which states succeed; None if that is unknown.
+    `axis` says what positions are, with their unit; `goal`, bool (N,), which states succeed, None if that is unknown.
     """
 
     title: str
@@ -68,16 +67,15 @@ class Landscape:
 
 @dataclass(frozen=True, kw_only=True)
 class Exploit:
-    """A state, float64 (S,), that fails the task and is rewarded highly; if success is unknown, any with a high reward.
-
-    `frames` are the views of every camera, uint8 (V, H, W, 3). `failed` are the conditions that it fails, with how far,
-    in units of each condition's margin, the worst first; empty if success has no conditions.
-    """
+    """A state that fails the task and is rewarded highly; if success is unknown, any with a high reward."""
 
     state: NDArray[np.float64]
+    """float64 (S,)."""
     reward: float
     frames: NDArray[np.uint8]
+    """uint8 (V, H, W, 3), from every camera."""
     failed: Mapping[str, float]
+    """Conditions that it fails, and by how many margins, the worst first; empty if success has no conditions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,10 +111,7 @@ class AdversarialSearch:
 
 @dataclass(frozen=True, kw_only=True)
 class ContactSheet:
-    """Frames, uint8 (N, H, W, 3), several views side by side, in the order of their rewards, float (N,).
-
-    `success` is bool (N,); None if unknown.
-    """
+    """Frames, uint8 (N, H, W, 3), views side by side, with their rewards, float (N,), and success, bool (N,)."""
 
     title: str
     frames: NDArray[np.uint8]

@@ -1,8 +1,7 @@
 """Verifies a program: experts complete it, random behaviour hardly ever, and frames that show nothing never.
 
-A program of sub-tasks is completed by an episode in which all its sub-tasks are completed; a function, by an episode in
-which as many frames get `Limits.threshold` as must succeed for the episode to be a success. The rule is that of VLM-CaR
-(arXiv 2402.04764): experts always complete a program, and random behaviour at most 10% of the time.
+The rule is that of VLM-CaR (arXiv 2402.04764). A program of sub-tasks is completed by an episode in which all of them
+are; a function, by one in which as many frames get `Limits.threshold` as must succeed for the episode to be a success.
 
 Of what is made of an expert's episode, a frozen one, the first frame again and again, counts unless that frame is known
 to be a success. A black one always counts. Reversed and shuffled ones are for sub-tasks: a function gets the same

@@ -205,11 +205,7 @@ def ask_to_mend(failures: Sequence[Failure]) -> list[Message]:
 
 
 def read_program(text: str | None) -> str | None:
-    r"""Extract the program from an answer: its last block of code with a definition; None if there is none.
-
-    >>> read_program("Here it is:\n```python\ndef reward(frame):\n    return True\n```")
-    'def reward(frame):\n    return True\n'
-    """
+    """Extract the program from an answer: its last block of code with a definition; None if there is none."""
     answer = strip_reasoning(text or "")
     blocks = re.findall(r"```[^\n`]*\n(.*?)(?:```|\Z)", answer, flags=re.DOTALL) or [answer]
     programs = [block for block in blocks if re.search(r"^(?:def|class) ", block, flags=re.MULTILINE)]
