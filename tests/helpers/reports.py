@@ -18,16 +18,14 @@ from vlmrm_gym.tools.check.results import (
 PROMPT = "a humanoid robot kneeling"
 
 
-def draw_frames(count: int, side: int, rng: np.random.Generator, noise: float = 0.0) -> np.ndarray:
-    """Discs before a gradient: uint8 (count, side, side, 3). Noise of 1 is what compresses worst."""
+def draw_frames(count: int, side: int, rng: np.random.Generator) -> np.ndarray:
+    """Discs before a gradient: uint8 (count, side, side, 3)."""
     y, x = np.mgrid[:side, :side] / side
     frames = np.empty((count, side, side, 3))
     for frame in frames:
         center, radius, color = rng.uniform(0.2, 0.8, 2), rng.uniform(0.05, 0.2), rng.uniform(0, 255, 3)
         frame[:] = 150 + 80 * np.stack([1 - y, 1 - 0.5 * y, 0.6 + 0.4 * x], axis=-1)
         frame[np.hypot(y - center[0], x - center[1]) < radius] = color
-    if noise:
-        frames = (1 - noise) * frames + noise * rng.uniform(0, 255, frames.shape)
     return frames.clip(0, 255).astype(np.uint8)
 
 
@@ -45,7 +43,7 @@ def make_candidate(prompt: str = PROMPT, alpha: float = 0.0, camera: str = "fron
     )
 
 
-def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) -> Report:
+def full_report(prompt: str = PROMPT, *, side: int = 120) -> Report:
     """A report with every section: 5 exploits of 2 views, 2 contact sheets of 24 frames, 12 combinations.
 
     Frames have `side` x `side` pixels.
@@ -58,7 +56,7 @@ def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) ->
         Exploit(
             state=np.zeros(2),
             reward=0.83 - 0.03 * number,
-            frames=draw_frames(2, side, rng, noise),
+            frames=draw_frames(2, side, rng),
             failed={"torso upright": 6.31 - number, **failed},
         )
         for number in range(5)
@@ -101,14 +99,14 @@ def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) ->
             knows_success=True,
             exploits=exploits,
             median_success=0.707,
-            true_frames=draw_frames(2, side, rng, noise),
+            true_frames=draw_frames(2, side, rng),
             scored=12_800,
         ),
         controls=[Control(name=name, auc=auc, chance=0.55) for name, auc in known],
         sheets=[
             ContactSheet(
                 title=title,
-                frames=np.concatenate([draw_frames(24, min(side, 224), rng, noise)] * views, axis=2),
+                frames=np.concatenate([draw_frames(24, side, rng)] * views, axis=2),
                 rewards=np.sort(rng.uniform(0.2, 0.8, 24))[::-1],
                 success=successes,
             )
