@@ -91,7 +91,7 @@ BAD_INPUT = [
     (["nowhere.py", CARTPOLE], "nowhere.py cannot be read"),
     (["empty.py", CARTPOLE, *FEW], "must define a function reward(frame), or classes"),
     (["good.py"], "`id` must be a registered ID, module:ID or package.module:function. Received None"),
-    (["good.py", CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),
+    (["good.py", CARTPOLE, "--episodes", "0"], "`episodes` must be an integer of at least 1. Received 0"),
     (["good.py", CARTPOLE, "--limit-random", "2"], "`random` must be a number from 0 to 1. Received 2.0."),
     (["good.py", CARTPOLE, "--size", "[0, 1]"], "`size` must be None, or"),
     (["good.py", CARTPOLE, "--run", "nowhere", *FEW], "nowhere"),

@@ -172,7 +172,7 @@ class Report:
     command: str = ""
     """The command that makes this report again."""
     provenance: Mapping[str, str] = field(default_factory=dict)
-    """Date, version, weights, seed and hardware, by their labels: see `vlmrm_gym.tools.check.results`."""
+    """Date, version, weights, seed and hardware, by their labels."""
 
     def _repr_html_(self) -> str:
         page = importlib.import_module("vlmrm_gym.tools.check.report").render(self)  # by name: it imports this file

@@ -14,8 +14,9 @@ import numpy as np
 import tyro
 from tqdm import tqdm
 
-from vlmrm_gym._util.errors import InputError, check_values, say
+from vlmrm_gym._util.errors import InputError, as_input_error, check_values, say
 from vlmrm_gym._util.files import atomic_write, atomic_write_text, output_folder
+from vlmrm_gym._util.validation import check_integer
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.endpoint.reward import Endpoint
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -164,8 +165,8 @@ def _check_settings(command: Check) -> None:
         raise InputError("`labels` and `success` cannot both be passed: both say which states succeed. Pass one.")
     for name in ("camera", "combine_views"):
         check_values(name, [str(value) for value in getattr(command, name)])
-    if not 0 <= command.seed < 2**31:
-        raise InputError(f"`seed` must be from 0 to {2**31 - 1}. Received {command.seed}.")
+    with as_input_error():
+        check_integer("seed", command.seed, minimum=0, maximum=2**31 - 1)
 
 
 def _with_baseline(spec: RewardSpec, task: Task | None) -> RewardSpec:

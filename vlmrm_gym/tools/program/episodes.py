@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError, as_input_error
-from vlmrm_gym._util.validation import check_size, find_time_limit
+from vlmrm_gym._util.validation import check_integer, check_size, find_time_limit
 from vlmrm_gym.data.labels import check_environment, read_dataset, read_settings
 from vlmrm_gym.data.rollouts import Policy, capture_state, check_states, constant_actions, play, random_actions
 from vlmrm_gym.data.trajectory import Trajectory
@@ -103,9 +103,9 @@ def gather(
     """
     with as_input_error():
         size = check_size("size", size)
-    for name, value, least in (("episodes", episodes, 1), ("steps", steps, 1), ("seed", seed, 0)):
-        if value is not None and not least <= value < 2**31:
-            raise InputError(f"`{name}` must be from {least} to {2**31 - 1}. Received {value}.")
+        for name, value, least in (("episodes", episodes, 1), ("steps", steps, 1), ("seed", seed, 0)):
+            if value is not None:
+                check_integer(name, value, minimum=least, maximum=2**31 - 1)
     with NamedEnv(id, env_kwargs, camera, steps) as named:
         environment, view, task = named.env, named.view, named.task
         if view.num_views > 1:

@@ -13,8 +13,6 @@ from vlmrm_gym._util.errors import printable
 from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.tools.check.results import Landscape, Report
 
-QUALITY = 85  # of JPEG
-
 
 def write_report(report: Report, path: Path) -> None:
     """Write a report as one HTML file. An existing file is replaced."""
@@ -53,7 +51,7 @@ def embed(frame: NDArray[np.uint8], side: int, alt: str) -> Markup:
     picture = Image.fromarray(frame)
     picture.thumbnail((side, side), Image.Resampling.LANCZOS)
     file = io.BytesIO()
-    picture.save(file, "JPEG", quality=QUALITY, optimize=True)
+    picture.save(file, "JPEG", quality=85, optimize=True)
     return _make_element("jpeg", file.getvalue(), *picture.size, alt)
 
 
