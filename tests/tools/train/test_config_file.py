@@ -11,9 +11,9 @@ from trainings import CONTINUOUS
 
 from vlmrm_gym.sb3 import make_vec_env
 from vlmrm_gym.tasks import TASKS
-from vlmrm_gym.tools.cli.train import configure, id_as_flag, read_settings
+from vlmrm_gym.tools.cli.train import configure, id_as_flag
 from vlmrm_gym.tools.train.algorithms import algorithm_options, parameters, with_defaults
-from vlmrm_gym.tools.train.checks import complete
+from vlmrm_gym.tools.train.checks import complete, read_settings
 from vlmrm_gym.tools.train.config import Config, RewardConfig, RLConfig
 from vlmrm_gym.tools.train.config_file import ConfigError, flatten, read_config_file, to_yaml
 from vlmrm_gym.tools.train.config_types import AlgorithmName
@@ -76,14 +76,14 @@ def read(text, tmp_path):
 def find_problems(text, tmp_path):
     """The problems of a file, as users see them, before anything is loaded."""
     try:
-        read_settings(write(text, tmp_path), [], trust_code=True)
+        read_settings(write(text, tmp_path), {}, trust_code=True)
     except ConfigError as error:
         return [line.removeprefix("  ") for line in str(error).splitlines()[1:]]
     return []
 
 
 def test_the_published_format_is_read_as_it_is(tmp_path):
-    config, _ = read_settings(write(PUBLISHED, tmp_path), [], trust_code=False)
+    config = configure(write(PUBLISHED, tmp_path), [])
     assert (config.task.id, config.seed, config.num_envs) == ("VLMRM/Humanoid-v0", 7, 2)
     assert config.reward.prompt == ["a humanoid robot dancing"]
     assert config.reward.camera["lookat"] == [0.0, 0.0, 1.0]
@@ -145,7 +145,7 @@ def test_any_parameter_of_an_algorithm_is_a_key_and_a_flag(tmp_path):
     text = "env_name: VLMRM/CartPole-v1\nrl: {algorithm: PPO, target_kl: 0.1, gae_lambda: .9, train_freq: 8}\n"
     flags = ["--rl.gae-lambda", "1", "--rl.vf_coef=2e-1", "--rl.policy-kwargs", "{net_arch: [4]}"]
     flags += ["--reward.batch-size", "1e3", "--reward.max-pending-bytes", "1e9", "--rl.n-steps", "3e4", "--rl.use-sde"]
-    config, _ = read_settings(write(text, tmp_path), flags, trust_code=False)
+    config = configure(write(text, tmp_path), flags)
     assert (config.reward.batch_size, config.reward.max_pending_bytes, config.rl.n_steps) == (1_000, 10**9, 30_000)
     with closing(make_vec_env("VLMRM/CartPole-v1", 1)) as envs:
         options = algorithm_options(config, envs)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from commands import refused
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from trainings import Crash, assert_equal, small, train
@@ -24,7 +25,7 @@ from vlmrm_gym.tools.cli import main
 from vlmrm_gym.tools.cli.train import configure
 from vlmrm_gym.tools.train.checks import find_named_code
 from vlmrm_gym.tools.train.config import Config, PreferencesConfig, RewardConfig
-from vlmrm_gym.tools.train.config_file import ConfigError
+from vlmrm_gym.tools.train.config_file import ConfigError, flatten
 from vlmrm_gym.tools.train.run import resume
 from vlmrm_gym.tools.train.run_folder import RunFolder
 
@@ -142,11 +143,15 @@ def test_the_best_agent_is_judged_by_the_newest_head(run):
 
 
 def test_a_run_is_evaluated_by_its_newest_head(run, tmp_path, capsys):
-    """Also if its labeler is code, which is not run; a run without a head is refused."""
+    """Also if its labeler is code, which is not run; code in the reward, and a run without a head are refused."""
     folder, _ = run
     before = folder.config_file.read_text()
     folder.config_file.write_text(before.replace("labeler: ground_truth", "labeler: evil:labeler"))
     main(["evaluate", str(folder.path), "--episodes", "2", "--no-video"])
+    stranger = yaml.safe_load(before)
+    stranger["reward"]["name"], stranger["reward"]["kwargs"] = "sum", {"terms": [{"kind": "import", "path": "evil:f"}]}
+    folder.config_file.write_text(yaml.safe_dump(stranger))
+    assert "`reward.kwargs` names code" in refused(capsys, "evaluate", folder.path)
     folder.config_file.write_text(before)
     assert np.isfinite(json.loads((folder.path / "evaluation.json").read_text())["vlm_return"])
     (tmp_path / "config.yaml").write_text(before)
@@ -200,11 +205,11 @@ def test_a_labeler_that_is_code_or_gets_a_key_needs_trust():
         ({**endpoint, "base_url": "http://127.0.0.1:8000/v1"}, False),
     ):
         config = Config(reward=RewardConfig(name="preference", labeler=labeler))
-        problems = [problem.message for problem in find_named_code(config, Config())]
+        problems = [problem.message for problem in find_named_code(config)]
         assert len(problems) == needs_trust
         for message in problems:
             assert message.startswith("`reward.labeler` names code that would be run, or a server that pictures")
-        assert not list(find_named_code(config, config))
+        assert not list(find_named_code(config, flatten(config)))
 
 
 def test_rounds_are_in_the_first_half_of_a_training_unless_it_says_otherwise():

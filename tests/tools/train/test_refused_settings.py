@@ -7,8 +7,8 @@ import pytest
 from commands import refused, write
 
 from vlmrm_gym._util.errors import InputError
-from vlmrm_gym.tools.cli.train import read_settings
 from vlmrm_gym.tools.train import run
+from vlmrm_gym.tools.train.checks import read_settings
 from vlmrm_gym.tools.train.config_file import ConfigError, read_config_file
 
 pytestmark = [
@@ -61,13 +61,13 @@ REWARD = [
     (STAND, "camera: around, combine_views: 'own_things:relative'", "`reward.combine_views` must map the rewards of"),
 ]
 ENVIRONMENT = [
-    (CART, "env_kwargs: {a: 1}", "line 3: `env_kwargs` is for IDs of other packages"),
-    ("VLMRM/Ant-v5", "", "line 1: `env_name` must be an environment .*Wrap Ant-v5, (?!.*Did you mean)"),
+    (CART, "env_kwargs: {a: 1}", "line 3: `env_kwargs`: .* `env_kwargs` is for IDs of other packages"),
+    ("VLMRM/Ant-v5", "", "line 1: `env_name`: The environment .*Wrap Ant-v5, (?!.*Did you mean)"),
     ("Ant-v6", "", "line 1: `env_name` must be a registered ID, .* Received 'Ant-v6'. Did you mean 'Ant-v5'?"),
-    ("Ant-v5", "env_kwargs: {zzz: 1}", "line 1: `env_name` .* with `env_kwargs`. Received .*zzz"),
-    ("Ant-v5", "env_kwargs: {render_mode: human}", "line 1: `env_name` .*`env_kwargs` cannot have 'render_mode'"),
+    ("Ant-v5", "env_kwargs: {zzz: 1}", "line 3: `env_kwargs.zzz`: The environment 'Ant-v5' cannot be used: .*zzz"),
+    ("Ant-v5", "env_kwargs: {render_mode: human}", "line 3: `env_kwargs`: .*`env_kwargs` cannot have 'render_mode'"),
     (ENDLESS, "", "`rl.episode_length` must be given: .* has no time limit"),
-    (BLIND, "", 'line 1: `env_name` .*must have the render mode "rgb_array"'),
+    (BLIND, "", "line 1: `env_name`: .*rgb_array"),
     ("VLMRM/Humanoid-v0", "rl: {start_near_goal: 1}", "line 3: `rl.start_near_goal` needs a task"),
     (SHORT, "env_kwargs: {actions: true}", "`rl`: The algorithm only supports .* MultiBinary"),
 ]
@@ -123,6 +123,6 @@ def test_messages_are_short_whatever_was_received(tmp_path):
         "\n".join(f"a{i}: 1" for i in range(4_000)),
     ):
         with pytest.raises(ConfigError) as raised:
-            read_settings(write("env_name: CartPole-v1\n" + text, tmp_path), [], trust_code=True)
+            read_settings(write("env_name: CartPole-v1\n" + text, tmp_path), {}, trust_code=True)
         assert max(map(len, str(raised.value).splitlines())) < 1_400
         assert len(str(raised.value).splitlines()) <= 52

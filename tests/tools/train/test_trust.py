@@ -12,6 +12,7 @@ from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.tools.environments import make_unscored_env
 from vlmrm_gym.tools.train.checks import find_named_code
 from vlmrm_gym.tools.train.config import Config, RewardConfig
+from vlmrm_gym.tools.train.config_file import flatten
 from vlmrm_gym.tools.train.evaluation import run_actions
 
 pytestmark = [
@@ -70,17 +71,17 @@ def test_what_names_code_needs_trust_unless_a_flag_says_the_same():
         (Config(reward=RewardConfig(name="import", kwargs={"path": "evil:f"})), "reward.name"),
         (Config(reward=RewardConfig(ray_options={"num_gpus": 1, "runtime_env": {}})), "reward.ray_options"),
     ):
-        (problem,) = find_named_code(config, Config())
+        (problem,) = find_named_code(config)
         assert ".".join(problem.key) == key
         assert "names code that would be run" in problem.message
-        assert not list(find_named_code(config, config))
+        assert not list(find_named_code(config, flatten(config)))
     for config in (
         Config(env_name="vlmrm_gym:VLMRM/CartPole-v1"),
         Config(env_name="Ant-v5", env_kwargs={"xml_file": "ant.xml", "terminate_when_unhealthy": False}),
         Config(reward=RewardConfig(name="clip", combine_views="mean", camera=["paper", "side"])),
         Config(reward=RewardConfig(ray_options={"num_gpus": 0.5, "resources": {"a": 1}})),
     ):
-        assert not list(find_named_code(config, Config()))
+        assert not list(find_named_code(config))
 
 
 def test_keyword_arguments_that_name_code_reach_no_environment(tmp_path, capsys, monkeypatch):

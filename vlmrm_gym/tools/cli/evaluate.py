@@ -13,8 +13,8 @@ from vlmrm_gym._util.errors import say
 from vlmrm_gym._util.files import atomic_write_text
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.tools.cli.settings import PlainConsole, parse
-from vlmrm_gym.tools.cli.train import read_settings
-from vlmrm_gym.tools.train.config_file import read_config_file
+from vlmrm_gym.tools.train.checks import read_settings
+from vlmrm_gym.tools.train.config_file import Key, read_config_file
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 
 
@@ -50,8 +50,8 @@ def main(arguments: Sequence[str]) -> None:
     for name, least, most in (("episodes", 1, 1_000_000), ("seed", 0, 2**32 - 1)):
         if not least <= (value := getattr(command, name)) <= most:
             raise RunError(f"`{name}` must be from {least} to {most}. Received {short_repr(value)}.")
-    flags = ["--no-track", *_newest_reward(folder)]
-    config, file = read_settings(folder.config_file, flags, trust_code=command.trust_code)
+    changes = {("track",): False, **_newest_reward(folder)}
+    config, file = read_settings(folder.config_file, changes, trust_code=command.trust_code)
     policy = folder.policy(command.policy)
     from vlmrm_gym.tools.train import evaluation
 
@@ -80,13 +80,13 @@ def main(arguments: Sequence[str]) -> None:
         say(f"Video: {folder.path / 'evaluation.mp4'}")
 
 
-def _newest_reward(folder: RunFolder) -> list[str]:
-    """Flags for the newest head, if the run has learned its reward; raises a RunError if it has none yet."""
+def _newest_reward(folder: RunFolder) -> dict[Key, Any]:
+    """Settings for the newest head, if the run has learned its reward; raises a RunError if it has none yet."""
     reward = read_config_file(folder.config_file).config.reward
     if reward.labeler is None:
-        return []
+        return {}
     if not folder.head.exists():
         raise RunError(f"The run {folder.path} has not learned a reward yet: it has no {folder.head.name}. Resume it.")
     from vlmrm_gym.tools.train.preferences import frozen
 
-    return ["--reward.labeler", "null", "--reward.kwargs", json.dumps(frozen(reward, folder).kwargs)]
+    return {("reward", "labeler"): None, ("reward", "kwargs"): frozen(reward, folder).kwargs}

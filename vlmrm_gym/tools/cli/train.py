@@ -6,8 +6,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -15,24 +15,12 @@ import tyro
 from rich.table import Table
 
 from vlmrm_gym._util.errors import say
-from vlmrm_gym.rewards.clip import CLIPFields
-from vlmrm_gym.rewards.saved import is_saved, read_saved
 from vlmrm_gym.scoring.options import read_help
 from vlmrm_gym.tools.cli.settings import PlainConsole, describe_kinds
 from vlmrm_gym.tools.flags import is_said, plain, tyro_rules, word_of
-from vlmrm_gym.tools.train.algorithms import find_wrong_arguments
-from vlmrm_gym.tools.train.checks import check_key, complete, find_named_code
+from vlmrm_gym.tools.train.checks import check_key, read_settings
 from vlmrm_gym.tools.train.config import Config
-from vlmrm_gym.tools.train.config_file import (
-    SECTIONS,
-    ConfigError,
-    ConfigFile,
-    Problem,
-    as_values,
-    names_of,
-    read_config_file,
-    validate,
-)
+from vlmrm_gym.tools.train.config_file import SECTIONS, ConfigError, Key, Problem, flatten, names_of
 from vlmrm_gym.tools.train.config_types import FLAGS
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 from vlmrm_gym.tools.train.signals import Interrupted
@@ -93,7 +81,7 @@ def main(arguments: Sequence[str]) -> None:
     short = ", ".join(f"--{flag} ({key})" for flag, key in FLAGS.items() if "." not in flag).replace("_", "-")
     about += f"\n\n{describe_kinds()}\n\nShort flags: {short}."
     spelled = ["--help" if word == "--help-all" else word for word in spelled]
-    train(_read_flags(spelled, Config(), about), spelled)
+    train(*read_flags(spelled, about))
 
 
 def _short_help(about: str) -> Iterator[Any]:
@@ -122,11 +110,11 @@ def _describe(flag: str) -> tuple[str, str]:
     return f"  --{flag.replace('_', '-')}{word and f' {word}'}", plain(text, default)
 
 
-def train(command: Train, arguments: list[str]) -> None:
+def train(command: Train, flags: Mapping[Key, Any]) -> None:
     """Run the command; raises a ConfigError or RunError if a setting or the run's folder cannot be used."""
     resumed = None if command.resume is None else RunFolder.open(command.resume)
     source = command.config or (resumed.config_file if resumed else None)
-    config, file = read_settings(source, arguments, trust_code=command.trust_code)
+    config, file = read_settings(source, flags, flags, trust_code=command.trust_code)
     if resumed is None:
         with file.locating():
             check_key(config)
@@ -154,85 +142,35 @@ def train(command: Train, arguments: list[str]) -> None:
     say(f"Done: {folder.path}. To evaluate it: vlmrm-gym evaluate {folder.path}")
 
 
-def configure(source: Path | None, arguments: list[str]) -> Config:
+def configure(source: Path | None, arguments: Sequence[str]) -> Config:
     """Read the configuration of a file and flags; see `read_settings`."""
-    return read_settings(source, arguments, trust_code=False)[0]
+    _, flags = read_flags(arguments)
+    return read_settings(source, flags, flags)[0]
 
 
-def read_settings(source: Path | None, arguments: list[str], *, trust_code: bool) -> tuple[Config, ConfigFile]:
-    """Read the configuration of a file and flags with defaults filled in, and the file, which knows its lines.
-
-    With `trust_code`, code that the file names is run. Raises a ConfigError if a setting cannot be used; unknown keys,
-    types and ranges are reported all at once.
-    """
-    file = ConfigFile() if source is None else read_config_file(source)
-    settings = _read_flags(arguments, file.config).settings
-    file = file.overridden(settings)
-    with file.locating():
-        config, wrong = validate(_with_specification(as_values(settings)))
-        if config.reward.cache_dir is not None:  # Hugging Face's, which is read once, when its libraries are imported
-            os.environ["HF_HUB_CACHE"] = str(Path(config.reward.cache_dir).expanduser())
-        problems = [*file.problems, *wrong]
-        if algorithm := config.rl.algorithm or (config.task and config.task.training.get("algorithm")):
-            problems += find_wrong_arguments(replace(config.rl, algorithm=algorithm))
-        if not trust_code:
-            problems += find_named_code(config, _read_flags(arguments, Config()).settings)
-        if problems:
-            raise ConfigError(problems)
-        return complete(config), file
-
-
-def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> Train:
-    """The command, settings over those of `default`. Parameters of the algorithm are read here, the rest by tyro."""
-    words, options, waiting = [], dict(default.rl.options), [*arguments]
+def read_flags(arguments: Sequence[str], about: str = "") -> tuple[Train, dict[Key, Any]]:
+    """The command, and the settings that flags give. Parameters of the algorithm are read here, the rest by tyro."""
+    words, options, waiting = [], {}, [*arguments]
+    given: set[Key] = set()
     own = {*Train.__dataclass_fields__, *names_of(())}
     while waiting:
-        word = waiting.pop(0)
-        flag, equals, value = word.partition("=")
-        key = flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else ""
-        section, _, name = key.rpartition(".")
-        if section == "rl" and name.removeprefix("no_") not in names_of(("rl",)):
+        flag, equals, value = (word := waiting.pop(0)).partition("=")
+        word_key = flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else ""
+        *section, name = key = tuple(FLAGS.get(word_key, word_key).split("."))
+        positive = name.removeprefix("no_")
+        if section == ["rl"] and positive not in names_of(("rl",)):
             is_alone = not waiting or waiting[0].startswith("--")
             text = value if equals else "true" if is_alone else waiting.pop(0)
-            options[name] = read_flag(text) if text else text
-        elif key in FLAGS:
-            words.append(f"--{FLAGS[key]}{equals}{value}")
-        elif not section and key not in own and (near := difflib.get_close_matches(key, FLAGS, 1, cutoff=0.85)):
-            raise ConfigError(
-                [Problem.of(flag, f"is not known. Did you mean --{near[0].replace('_', '-')}?")], "the flags"
-            )
+            options[key] = read_flag(text) if text else text
+        elif not section and name not in own and (near := difflib.get_close_matches(name, FLAGS, 1, cutoff=0.85)):
+            meant = f"is not known. Did you mean --{near[0].replace('_', '-')}?"
+            raise ConfigError([Problem.of(flag, meant)], "the flags")
         else:
-            words.append(word)
-    default = replace(default, rl=replace(default.rl, options=options))
-    return tyro.cli(
-        Train,
-        args=words,
-        default=Train(settings=default),
-        prog="vlmrm-gym train",
-        description=about,
-        registry=tyro_rules(strict=False),
-    )
-
-
-def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
-    """Replace a reward that is the file of a specification by what that says.
-
-    Raises an InputError if it cannot be read, or a field of it is given beside it.
-    """
-    reward, default = values["reward"], as_values(Config())["reward"]
-    if not is_saved(reward["name"]):
-        return values
-    specification = read_saved(reward["name"], trust_code=True)  # `find_named_code` sees what it says
-    given = [name for name in (*CLIPFields.__dataclass_fields__, "kwargs") if reward.get(name) != default.get(name)]
-    if given:
-        rule = f"cannot be passed beside the file of a reward, {reward['name']}. Change the file."
-        raise ConfigError.of(f"reward.{given[0]}", rule)
-    kind = str(specification.get("kind"))
-    fields = {name: value for name, value in specification.items() if name != "kind" and value is not None}
-    shared = fields.keys() & CLIPFields.__dataclass_fields__
-    known = {"clip": fields.keys(), "preference": shared}.get(kind, ())
-    shared_fields = {name: fields.pop(name) for name in list(known)}
-    return {**values, "reward": {**reward, "name": kind, **shared_fields, **({"kwargs": fields} if fields else {})}}
+            words.append(f"--{'.'.join(key)}{equals}{value}" if word_key in FLAGS else word)
+            given.add((*section, positive))
+    registry = tyro_rules(strict=False)
+    command = tyro.cli(Train, args=words, prog="vlmrm-gym train", description=about, registry=registry)
+    return command, {key: value for key, value in flatten(command.settings).items() if key in given} | options
 
 
 def _resume_hint(folder: RunFolder) -> str:

@@ -11,15 +11,14 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from vlmrm_gym._util.validation import find_time_limit, is_number, short_repr, truncate
-from vlmrm_gym.envs.make import check_env_kwargs, find_spec, find_task, is_function, make_base_env, make_external_env
 from vlmrm_gym.rewards.sources import announced, default_model
 from vlmrm_gym.tasks import CART_POLE_TRAINING, HUMANOID_TRAINING
+from vlmrm_gym.tools.environments import make_unscored_env
 from vlmrm_gym.tools.train.config import Config, RLConfig
 from vlmrm_gym.tools.train.config_file import Problem, describe, names_of
 from vlmrm_gym.tools.train.config_types import LEGACY_NAMES
@@ -166,21 +165,14 @@ class Traits(NamedTuple):
 
 
 def read_traits(config: Config) -> Traits:
-    """Make the environment of a configuration, read its properties, and close it. A ValueError if it renders none."""
-    return _read_traits(config.id, json.dumps(config.env_kwargs or {}))
+    """Make the environment of a configuration, read its properties, and close it; an InputError if it cannot be."""
+    return _read_traits(config.id, json.dumps(config.env_kwargs))
 
 
 @cache
 def _read_traits(id: str, env_kwargs: str) -> Traits:
-    if (task := find_task(id)) is not None:
-        env = make_base_env(task, task.episode_length)
-    elif is_function(id):
-        env = make_external_env(id, env_kwargs=json.loads(env_kwargs))
-    else:
-        env = gym.make(find_spec(id), **check_env_kwargs(json.loads(env_kwargs)))
-    with closing(env):
-        modes = env.metadata.get("render_modes", [])
-        if "rgb_array" not in modes:
+    with closing(make_unscored_env(id, json.loads(env_kwargs))) as env:
+        if "rgb_array" not in (modes := env.metadata.get("render_modes", [])):
             raise ValueError(f'its environments must have the render mode "rgb_array". They have {modes}.')
         return Traits(env.observation_space, env.action_space, find_time_limit(env), default_model(env))
 

@@ -141,15 +141,8 @@ class RunCallback(BaseCallback):
         for name in CHECKPOINTED:
             if (file := self.folder.path / name).exists():
                 writers[name] = lambda path, file=file: shutil.copyfile(file, path)
-        try:
+        with self._warn_on_error("The checkpoint", () if required else OSError):
             self.folder.save_checkpoint(step, writers)
-        except OSError as error:
-            if required:
-                raise
-            kept = self.progress.checkpoint
-            kept = "There is none before it." if kept is None else f"That of step {kept:,} is kept."
-            self._warn(f"The checkpoint of step {step:,} could not be written: {error}. {kept} Training continues.")
-        else:
             self.progress.checkpoint = step
 
     def _log_infos(self, infos: list[dict[str, Any]]) -> None:
@@ -183,14 +176,12 @@ class RunCallback(BaseCallback):
         self._bar.set_postfix(postfix)
 
     def _log_rounds(self) -> bool:
-        """Report new rounds, and keep a new head. Returns whether there were any."""
-        if self.learning is None:
-            return False
-        with self._warn_on_oserror("The head"):
-            self.learning.keep_head()
-        with self._warn_on_oserror("The picture of a round"):
-            return self.learning.log_rounds(self._bar.write)
-        return True
+        """Keep a new head, and report new rounds. Returns whether there were any."""
+        if self.learning is not None:
+            with self._warn_on_error("The head or the picture of a round"):
+                self.learning.keep_head()
+                return self.learning.log_rounds(self._bar.write)
+        return False
 
     def _judge_again(self, learning: RewardLearning) -> None:
         """After a new head, forget the returns by the old one, and judge the best policy by the new one."""
@@ -198,7 +189,7 @@ class RunCallback(BaseCallback):
         if learning.version == progress.head_version:
             return
         progress.head_version, progress.head_step, progress.recent = learning.version, self.model.num_timesteps, []
-        with self._warn_on_oserror("The best policy"):
+        with self._warn_on_error("The best policy"):
             if (mean_return := learning.mean_return()) is not None:
                 progress.best_return = mean_return
                 best = self.folder.path / "best.json"
@@ -215,7 +206,7 @@ class RunCallback(BaseCallback):
             return
         mean_return = float(np.mean(progress.recent))
         summary = {"step": self.model.num_timesteps, "vlm_return": mean_return}
-        with self._warn_on_oserror("The best policy"):
+        with self._warn_on_error("The best policy"):
             if mean_return > progress.best_return:
                 if self.learning is not None:
                     self.learning.keep_episodes(needed)
@@ -231,7 +222,7 @@ class RunCallback(BaseCallback):
             if values and not np.isnan(mean := np.mean(values)):
                 self.logger.record(f"rollout/{name}", mean)
         self.logger.record("time/steps_per_second", self._bar.format_dict["rate"] or 0.0)
-        with self._warn_on_oserror("TensorBoard events"):
+        with self._warn_on_error("TensorBoard events"):
             self.logger.dump(self.model.num_timesteps)
             self.progress.unlogged = []
 
@@ -242,28 +233,28 @@ class RunCallback(BaseCallback):
                 return
             config = replace(config, reward=reward)
         record = partial(record_video, config, self.model, seed=config.seed)
-        try:
-            with preserve_rng():
-                path.parent.mkdir(exist_ok=True)
-                atomic_write(path, record)
-        except Exception as error:  # for example, no GPU memory for a second model
-            reason = str(error) if isinstance(error, OSError) else repr(error)
-            self._warn(f"The video could not be made: {reason}. Training continues.")
+        with (
+            self._warn_on_error("The video", Exception),
+            preserve_rng(),
+        ):  # also if there is no memory for a second model
+            path.parent.mkdir(exist_ok=True)
+            atomic_write(path, record)
 
     def _write_rows(self) -> None:
         """Write pending rows; keep those that cannot be written for the next attempt."""
-        with self._warn_on_oserror("Metrics"):
+        with self._warn_on_error("Metrics"):
             self.folder.append_metrics(self.progress.unwritten)
             self.progress.unwritten = []
 
     @contextmanager
-    def _warn_on_oserror(self, what: str) -> Iterator[None]:
+    def _warn_on_error(self, what: str, kind: Any = OSError) -> Iterator[None]:
         """Warn and continue if a file cannot be written; once, until it can."""
         try:
             yield
-        except OSError as error:
+        except kind as error:
             if what not in self._failing:
-                self._warn(f"{what} could not be written: {error}. Training continues; the write is tried again later.")
+                reason = str(error) if isinstance(error, OSError) else repr(error)
+                self._warn(f"{what} could not be written: {reason}. Training continues; it is tried again later.")
             self._failing.add(what)
         else:
             self._failing.discard(what)

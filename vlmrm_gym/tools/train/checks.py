@@ -1,6 +1,7 @@
-"""Checks a configuration before anything is loaded, besides the types and ranges of its values."""
+"""Reads settings, and checks them before anything is loaded, besides the types and ranges of its values."""
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from importlib import util
 from pathlib import Path
@@ -8,19 +9,29 @@ from typing import Any, cast
 
 import gymnasium as gym
 
-from vlmrm_gym._util.validation import short_repr, truncate
+from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.learning.answers import plan_rounds
 from vlmrm_gym.learning.labelers import resolve_labeler
+from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.endpoint.client import read_key
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
-from vlmrm_gym.rewards.saved import SERVER, names_code, names_server
+from vlmrm_gym.rewards.saved import SERVER, is_saved, names_code, names_server, read_saved
 from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import pinned_fields, resolve_reward
-from vlmrm_gym.tools.environments import find_named_task, has_path
+from vlmrm_gym.tools.environments import has_path
 from vlmrm_gym.tools.train.algorithms import ON_POLICY, find_wrong_arguments, first_round, read_traits, with_defaults
 from vlmrm_gym.tools.train.config import Config
-from vlmrm_gym.tools.train.config_file import ConfigError, Key, Problem, constructing, flatten, validate
+from vlmrm_gym.tools.train.config_file import (
+    ConfigError,
+    ConfigFile,
+    Key,
+    Problem,
+    constructing,
+    flatten,
+    read_config_file,
+    validate,
+)
 
 _RAY_RESOURCES = ("num_cpus", "num_gpus", "memory", "object_store_memory", "resources", "accelerator_type")
 _RAY_RESOURCES += ("label_selector", "scheduling_strategy")
@@ -48,12 +59,52 @@ _CODE: Mapping[Key, Callable[[Any], bool]] = {
 """For every key that can name code: whether a value does."""
 
 
-def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
-    """Find keys that name code to run, except where flags alone say the same. Imports nothing."""
-    now, flag_values = flatten(config), flatten(flags)
+def read_settings(
+    source: Path | None, changes: Mapping[Key, Any], trusted: Collection[Key] = (), *, trust_code: bool = False
+) -> tuple[Config, ConfigFile]:
+    """Read the configuration of a file, with changes and defaults filled in, and the file, which knows its lines.
+
+    Code is run that is named by a key which is trusted, as the user's own flags are, or with `trust_code`. Raises a
+    ConfigError if a setting cannot be used; unknown keys, types and ranges are reported all at once.
+    """
+    file = (ConfigFile() if source is None else read_config_file(source)).changed(changes)
+    with file.locating():
+        if is_saved(file.config.reward.name):
+            file = replace(file, values=_with_specification(file.values))
+            trusted = {*trusted} - {("reward", "name")}
+        config, problems = file.config, [*file.problems]
+        if config.reward.cache_dir is not None:  # Hugging Face's, which is read once, when its libraries are imported
+            os.environ["HF_HUB_CACHE"] = str(Path(config.reward.cache_dir).expanduser())
+        if algorithm := config.rl.algorithm or (config.task and config.task.training.get("algorithm")):
+            problems += find_wrong_arguments(replace(config.rl, algorithm=algorithm))
+        if not trust_code:
+            problems += find_named_code(config, trusted)
+        if problems:
+            raise ConfigError(problems)
+        return complete(config), file
+
+
+def _with_specification(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace a reward that is the file of a specification by what that says.
+
+    Raises an InputError if it cannot be read, or a field of it is given beside it.
+    """
+    reward = values["reward"]
+    if given := [name for name in (*CLIPFields.__dataclass_fields__, "kwargs") if name in reward]:
+        rule = f"cannot be passed beside the file of a reward, {reward['name']}. Change the file."
+        raise ConfigError.of(f"reward.{given[0]}", rule)
+    saved = read_saved(reward["name"], trust_code=True)  # `find_named_code` sees what it says
+    kind, kwargs = saved["kind"], {name: one for name, one in saved.items() if name != "kind" and one is not None}
+    known = {"clip": kwargs.keys(), "preference": kwargs.keys() & CLIPFields.__dataclass_fields__}.get(kind, ())
+    shared = {name: kwargs.pop(name) for name in list(known)}
+    return {**values, "reward": {**reward, "name": kind, **shared, **({"kwargs": kwargs} if kwargs else {})}}
+
+
+def find_named_code(config: Config, trusted: Collection[Key] = ()) -> Iterator[Problem]:
+    """Find keys that name code to run, except for some. Imports nothing."""
+    now = flatten(config)
     for key, is_code in _CODE.items():
-        value = now[key]
-        if value is not None and is_code(value) and value != flag_values[key]:
+        if (value := now[key]) is not None and key not in trusted and is_code(value):
             rule = f"names code that would be run. Received {short_repr(value)}. If you trust it, pass --trust-code."
             if key == ("reward", "ray_options"):
                 rule += f" Without it, there may be {', '.join(_RAY_RESOURCES)}."
@@ -61,7 +112,7 @@ def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
                 rule = rule.replace("run.", f"run, or {SERVER}.", 1)
             yield Problem.of(".".join(key), rule)
     kwargs = now["reward", "kwargs"]
-    if names_server(now["reward", "name"], kwargs or {}) and kwargs != flag_values["reward", "kwargs"]:
+    if names_server(now["reward", "name"], kwargs or {}) and ("reward", "kwargs") not in trusted:
         rule = f"names {SERVER}. Received {short_repr(kwargs)}. If you trust it, pass --trust-code."
         yield Problem.of("reward.kwargs", rule)
 
@@ -74,13 +125,7 @@ def complete(config: Config) -> Config:
         rule = "needs Weights and Biases: `pip install 'vlmrm-gym[track]'`, or leave it out."
         raise ConfigError.of("track", rule)
     with constructing(config, "env_name"):
-        find_named_task(config.id)
-    try:
         traits = read_traits(config)
-    except Exception as error:  # as may its constructor
-        rule = f"must be an environment that can be made{' with `env_kwargs`' if config.env_kwargs else ''}"
-        received = f"Received {short_repr(config.env_name)}: {truncate(str(error) or repr(error), 1_000)}"
-        raise ConfigError.of("env_name", f"{rule}. {received}") from error
     with constructing(config, "reward.name"):
         specification = find_specification(config)
         if specification is not None and (pinned := pinned_fields(specification)):

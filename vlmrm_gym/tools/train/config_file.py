@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -62,27 +62,45 @@ class ConfigError(InputError):
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """The contents of a file, with line numbers; by default those of none."""
+    """The values of a file and of flags; by default of neither."""
 
     name: str = "the flags"
-    config: Config = field(default_factory=Config)
-    """Configuration of the valid values."""
-    problems: tuple[Problem, ...] = ()
-    """Problems with the invalid values."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """The values by the keys of this package, in sections."""
+    twice: tuple[Problem, ...] = ()
+    """Keys that are given twice."""
     places: Mapping[Key, tuple[int, str]] = field(default_factory=dict)
-    """The line of each key, from 1, and the key as written there, possibly an alias."""
+    """The line of each key of the file, from 1, and the key as written there, possibly an alias."""
 
-    def overridden(self, config: Config) -> "ConfigFile":
-        """Leave out the problems and lines of keys that flags have changed."""
-        before, now = flatten(self.config), flatten(config)
-        flags = {key for key in now if repr(now[key]) != repr(before.get(key))}  # a NaN is not equal to itself
-        if not flags or self == ConfigFile():
-            return self
+    @cached_property
+    def _validated(self) -> tuple[Config, list[Problem]]:
+        return validate(self.values)
+
+    @property
+    def config(self) -> Config:
+        """The configuration of the valid values."""
+        return self._validated[0]
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the others."""
+        return (*self.twice, *self._validated[1])
+
+    def changed(self, changes: Mapping[Key, Any]) -> "ConfigFile":
+        """Replace the values of keys, as flags do; None stands for the default."""
+        values = {name: dict(value) if isinstance(value, dict) else value for name, value in self.values.items()}
+        for (*section, name), value in changes.items():
+            target = values.setdefault(section[0], {}) if section else values
+            if isinstance(target, dict):  # else that is a problem
+                target[name] = value
+                if value is None:
+                    del target[name]
         return replace(
             self,
-            name=f"{self.name} and the flags",
-            problems=tuple(one for one in self.problems if one.key not in flags),
-            places={key: place for key, place in self.places.items() if not {key[:1], key[:2]} & flags},
+            name=f"{self.name} and the flags" if self.places and changes else self.name,
+            values=values,
+            twice=tuple(one for one in self.twice if one.key not in changes),
+            places={key: place for key, place in self.places.items() if not {key[:1], key[:2]} & changes.keys()},
         )
 
     @contextmanager
@@ -120,18 +138,17 @@ def read_config(text: str, name: str, folder: Path = Path()) -> ConfigFile:
         raise ConfigError([Problem((), rule)], name)
     places: dict[Key, tuple[int, str]] = {}
     twice = tuple(_find_places(node, (), (), places))
-    values = _map_reward(_own_keys(loaded or {}), partial(beside, folder))
-    config, wrong = validate(values)
-    return ConfigFile(name, config, (*twice, *wrong), places)
+    return ConfigFile(name, _map_reward(_own_keys(loaded or {}), partial(beside, folder)), twice, places)
 
 
-def validate(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
+def validate(values: Mapping[str, Any]) -> tuple[Config, list[Problem]]:
     """The configuration of the valid values, and what is wrong with the others: unknown keys, types and ranges.
 
     Keyword arguments of the algorithm are checked later, see `find_wrong_arguments`.
     """
+    values = {name: dict(value) if isinstance(value, dict) else value for name, value in values.items()}
     if isinstance(values.get("rl"), dict):
-        values = {**values, "rl": nest_options(values["rl"])}
+        values["rl"] = nest_options(values["rl"])
     try:
         return _ADAPTER.validate_python(values), []
     except ValidationError as error:
@@ -182,23 +199,17 @@ def flatten(config: Config) -> dict[Key, Any]:
     return every
 
 
-def as_values(config: Config) -> dict[str, Any]:
-    """A configuration as a file's mapping, without values that are None."""
-    values: dict[str, Any] = {}
-    for (*section, name), value in flatten(config).items():
-        if value is not None:
-            (values.setdefault(section[0], {}) if section else values)[name] = value
-    return values
-
-
 def to_yaml(config: Config, folder: Path = Path()) -> str:
     """A configuration as the text of a file in a folder."""
 
     def relative(one: str) -> str:
         return Path(one).relative_to(folder).as_posix() if Path(one).is_relative_to(folder) else one
 
-    values = _map_reward(as_values(config), relative)
-    return yaml.dump(values, Dumper=ConfigDumper, sort_keys=False, allow_unicode=True)
+    values: dict[str, Any] = {}
+    for (*section, name), value in flatten(config).items():
+        if value is not None:
+            (values.setdefault(section[0], {}) if section else values)[name] = value
+    return yaml.dump(_map_reward(values, relative), Dumper=ConfigDumper, sort_keys=False, allow_unicode=True)
 
 
 def _map_reward(values: dict[str, Any], change: Callable[[str], str]) -> dict[str, Any]:

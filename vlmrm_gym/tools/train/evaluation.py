@@ -24,9 +24,9 @@ from vlmrm_gym.data.statistics import Episodes, play_episodes
 from vlmrm_gym.envs.make import is_function
 from vlmrm_gym.sb3 import VLMVecEnv
 from vlmrm_gym.tools.train.algorithms import algorithm_class, algorithm_options, parameters
-from vlmrm_gym.tools.train.checks import complete, find_named_code
-from vlmrm_gym.tools.train.config import Config, RewardConfig
-from vlmrm_gym.tools.train.config_file import ConfigError, constructing, read_config_file
+from vlmrm_gym.tools.train.checks import read_settings
+from vlmrm_gym.tools.train.config import Config
+from vlmrm_gym.tools.train.config_file import constructing, read_config_file
 from vlmrm_gym.tools.train.environments import make_envs, make_video_env
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 
@@ -76,19 +76,12 @@ def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, 
     """
     run = RunFolder.open(folder)
     file = read_config_file(run.config_file)
-    config = replace(file.config, track=False, reward=RewardConfig(name="ground_truth"))
-    problems = list(file.problems)
-    if not problems and id is not None and config.id != id.removeprefix("vlmrm_gym:"):
-        if not is_function(id):
-            rule = f"The run {folder} must be of {id}. Received one of {short_repr(config.id)}."
-            raise InputError(f"{rule} Pass another run.")
-        id = None  # it may make the run's environment: the spaces tell
-    if not trust_code:
-        problems += find_named_code(config, Config(env_name=None if id is None else config.env_name))
-    with file.locating():
-        if problems:
-            raise ConfigError(problems)
-        config = complete(config)
+    is_same = id is not None and file.config.id == id.removeprefix("vlmrm_gym:")
+    if not (id is None or is_same or is_function(id) or file.problems):  # a function may make the run's environment
+        rule = f"The run {folder} must be of {id}. Received one of {short_repr(file.config.id)}."
+        raise InputError(f"{rule} Pass another run.")
+    changes = {("track",): False, ("reward",): {"name": "ground_truth"}}
+    config, _ = read_settings(run.config_file, changes, [("env_name",)] * is_same, trust_code=trust_code)
     model = load_policy(config, run.policy("best"))
     for name in ("observation_space", "action_space"):
         theirs, ours = getattr(model, name), getattr(env, name)

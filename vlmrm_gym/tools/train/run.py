@@ -65,44 +65,51 @@ def start(config: Config, folder: RunFolder) -> None:
     After a signal `Interrupted` is raised, once a checkpoint is written.
     """
     folder.check_new()
-    envs, model = _make(config)
-    with closing(envs):
+    with ExitStack() as running:
+        envs, model = _make(config)
+        running.callback(envs.close)
         folder.create()
-        with folder.locked(), ExitStack() as running:
-            try:
-                config = _with_own_files(config, folder)
-                learning = _make_learning(config, folder, envs, running)
-                atomic_write_text(folder.config_file, to_yaml(config, folder.path))
-                specification = find_specification(config)
-                for name, text in ({} if specification is None else specification.files).items():
-                    (folder.path / name).write_text(text, encoding="utf-8")
-                _track(config, folder, running)
-            except BaseException:
-                shutil.rmtree(folder.path)  # nothing has been trained
-                raise
-            _learn(config, folder, envs, model, learning, RunProgress())
+        running.enter_context(folder.locked())
+        try:
+            config = _with_own_files(config, folder)
+            learning = _begin(config, folder, envs, running)
+        except BaseException:
+            shutil.rmtree(folder.path)  # nothing has been trained
+            raise
+        _learn(config, folder, envs, model, learning, RunProgress())
 
 
 def resume(config: Config, folder: RunFolder) -> None:
     """Resume a run from its newest checkpoint; from the beginning if there is none. Raises as `start`."""
     with folder.locked(), ExitStack() as running:
-        checkpoint, progress = folder.newest_checkpoint(), RunProgress()
-        if checkpoint is None:
-            envs, model = _make(config)
-        else:
+        checkpoint, progress, counters = folder.newest_checkpoint(), RunProgress(), {}
+        if checkpoint is not None:
             state = json.loads((checkpoint / "state.json").read_text())
             _check_same(read_config(state["config"], "its configuration", folder.path).config, config, folder)
-            progress = RunProgress(**state["progress"])
-            envs, model = _make(config, checkpoint)
-            vars(model).update(state["counters"])
+            progress, counters = RunProgress(**state["progress"]), state["counters"]
+        envs, model = _make(config, checkpoint)
         running.callback(envs.close)
-        learning = _make_learning(config, folder, envs, running)
+        vars(model).update(counters)
+        learning = _begin(config, folder, envs, running)
         if learning is not None and checkpoint is not None:
             learning.restore(checkpoint / "preferences.zip", model)
-        _track(config, folder, running)
-        atomic_write_text(folder.config_file, to_yaml(config, folder.path))
         folder.rewind(checkpoint)
         _learn(config, folder, envs, model, learning, progress)
+
+
+def _begin(config: Config, folder: RunFolder, envs: VLMVecEnv, running: ExitStack) -> RewardLearning | None:
+    """Write the configuration, begin to track, and make what learns the reward; None if no reward is learned."""
+    learning = None
+    if config.reward.labeler is not None:
+        learning = RewardLearning(config, folder, envs)
+        running.callback(learning.learner.answers.close)
+    atomic_write_text(folder.config_file, to_yaml(config, folder.path))
+    specification = find_specification(config)
+    for name, text in ({} if specification is None else specification.files).items():
+        (folder.path / name).write_text(text, encoding="utf-8")
+    if config.track:
+        _track(config, folder, running)
+    return learning
 
 
 def _with_own_files(config: Config, folder: RunFolder) -> Config:
@@ -120,15 +127,6 @@ def _with_own_files(config: Config, folder: RunFolder) -> Config:
         return str(path)
 
     return replace(config, reward=replace(config.reward, **map_files(vars(config.reward), keep)))
-
-
-def _make_learning(config: Config, folder: RunFolder, envs: VLMVecEnv, running: ExitStack) -> RewardLearning | None:
-    """Make what learns the reward, closed with `running`; None if no reward is learned."""
-    if config.reward.labeler is None:
-        return None
-    learning = RewardLearning(config, folder, envs)
-    running.callback(learning.learner.answers.close)
-    return learning
 
 
 def _check_same(before: Config, config: Config, folder: RunFolder) -> None:
@@ -199,9 +197,7 @@ def _learn(
 
 
 def _track(config: Config, folder: RunFolder, running: ExitStack) -> None:
-    """With `track`, mirror TensorBoard to Weights and Biases; a resumed run keeps its ID there."""
-    if not config.track:
-        return
+    """Mirror TensorBoard to Weights and Biases; a resumed run keeps its ID there."""
     import wandb
 
     try:

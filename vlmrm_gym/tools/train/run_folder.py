@@ -1,6 +1,6 @@
 """The folder of a run, whose files docs/guides/training_command.md lists."""
 
-import errno
+import csv
 import hashlib
 import json
 import os
@@ -103,23 +103,15 @@ class RunFolder:
                     "this one would begin at step 0 and delete its results."
                 )
             return None
-        folder = complete[-1]
-        try:
+        folder, damaged = complete[-1], _MANIFEST
+        with suppress(OSError, ValueError):
             manifest = json.loads((folder / _MANIFEST).read_text())
-            damaged = [
-                name
-                for name, digest in manifest.items()
-                if not (folder / name).is_file() or _digest(folder / name) != digest
-            ]
-        except (OSError, ValueError):
-            damaged = [_MANIFEST]
+            damaged = ", ".join(name for name, digest in manifest.items() if _digest(folder / name) != digest)
         if damaged:
             earlier = "Start a new run."
             if complete[1:]:
                 earlier = f"Remove that folder to resume from step {int(complete[-2].name):,}."
-            raise RunError(
-                f"The checkpoint {folder} is damaged: {', '.join(damaged)} is not what was written. {earlier}"
-            )
+            raise RunError(f"The checkpoint {folder} is damaged: {damaged} is not what was written. {earlier}")
         return folder
 
     def save_checkpoint(self, step: int, writers: Mapping[str, Callable[[Path], object]]) -> None:
@@ -166,28 +158,24 @@ class RunFolder:
         """Append lines to metrics.csv atomically: all or, with an OSError, none."""
         if not rows:
             return
-        with self._metrics.open("ab", buffering=0) as file:
-            before, names = file.tell(), [name for name in METRICS if name in rows[0]]
-            table = [[row[name] for name in names] for row in rows]
-            table = table if before else [names, *table]
-            lines = "".join(",".join(map(str, line)) + "\n" for line in table).encode()
-            try:
-                if file.write(lines) < len(lines):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._metrics))
-            except OSError:
-                file.truncate(before)
-                raise
+        before = self._metrics.stat().st_size if self._metrics.exists() else 0
+        try:
+            with self._metrics.open("a", newline="") as file:
+                writer = csv.DictWriter(file, [name for name in METRICS if name in rows[0]], lineterminator="\n")
+                if not before:
+                    writer.writeheader()
+                writer.writerows(rows)
+        except OSError:
+            if self._metrics.exists():
+                os.truncate(self._metrics, before)
+            raise
 
     def metrics(self) -> list[dict[str, float]]:
-        """Read the lines of metrics.csv without damaged ones, such as a last line cut off by a crash."""
-        text = self._metrics.read_text(errors="replace") if self._metrics.exists() else ""
-        header, *lines = text.splitlines(keepends=True) or [""]
-        rows = []
-        for line in lines:
-            with suppress(ValueError):
-                if line.endswith("\n"):
-                    rows.append(dict(zip(header.rstrip("\n").split(","), map(float, line.split(",")), strict=True)))
-        return rows
+        """Read the lines of metrics.csv."""
+        if not self._metrics.exists():
+            return []
+        with self._metrics.open(newline="") as file:
+            return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
 
     def policy(self, which: str) -> Path:
         """Find the file of a policy: "best" (else the last, if too few episodes were scored), "last" or a step."""
@@ -203,5 +191,7 @@ class RunFolder:
 
 
 def _digest(file: Path) -> str:
+    if not file.is_file():
+        return ""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "blake2b").hexdigest()
