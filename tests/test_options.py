@@ -73,7 +73,7 @@ def test_a_bad_value_is_refused_in_the_same_words_at_every_door(name):
 def test_a_bad_value_is_refused_in_the_same_words_in_files(name):
     value, _, words = BAD[name]
     texts = ("prompt", "baseline", "goal_images", "baseline_images")  # pictures are read when the reward is made
-    value, words = (5, "must be a valid list. Received 5.") if name in texts else (value, words)
+    value, words = (5, "must be a text or a list of texts. Received 5.") if name in texts else (value, words)
     text = ".nan" if value != value else json.dumps(value)
     (problem,) = read_config(f"reward:\n  {name}: {text}\n", "config.yaml").problems
     assert problem.message.startswith(f"`reward.{name}` {words}")

@@ -126,8 +126,9 @@ def test_make_vec_env_takes_what_stable_baselines3s_takes(env_id):
     alone = gym.make("CartPole-v1")
     expected = [alone.reset(seed=seed)[0] for seed in (5, 6)]
     np.testing.assert_array_equal(envs.reset(), expected)
-    dones = [envs.step(np.array([0, 1]))[2] for _ in range(3)]
-    assert [done.all() for done in dones] == [False, False, True]
+    results = [envs.step(np.array([0, 1])) for _ in range(3)]
+    assert [dones.all() for _, _, dones, _ in results] == [False, False, True]
+    assert "is_success" not in results[-1][3][0]  # the environment does not say
     envs.close()
 
 

@@ -240,7 +240,7 @@ def test_bad_input_is_refused_before_training(config, tmp_path, capsys):
     output = refused(capsys, "train", config, "--rl.gamma", "high", "--rl.algorithm", "SAC")
     assert output.splitlines()[0] == f"3 problems in {config} and the flags:"
     assert "line 2: `sead` is not known. Did you mean `seed`?" in output
-    assert "line 6: `rl.n_steps` must be greater than or equal to 1. Received -1." in output
+    assert "line 6: `rl.n_steps` must be an integer of at least 1. Received -1." in output
     assert "\n  `rl.gamma` must be a valid number. Received 'high'." in output
     assert not (tmp_path / "runs").exists()
     output = refused(capsys, "train", config, "--rl.n-steps", "1e3")  # flags override the file
@@ -251,7 +251,7 @@ def test_bad_input_is_refused_before_training(config, tmp_path, capsys):
     assert "Did you mean 'VLMRM/CartPole-v1'?" in refused(capsys, "train", "--env-name", "VLMRM/CartPol-v1")
     assert "cannot be read" in refused(capsys, "train", tmp_path / "none.yaml")
     output = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.n-steps", "9" * 5_000)
-    assert "`rl.n_steps` must be a valid integer. Received " in output
+    assert "`rl.n_steps` must be an integer of at least 1. Received " in output
     assert len(output) < 300
     output = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.policy-kwargs", "[" * 5_000)
     assert "`rl.policy_kwargs` must be a mapping of keys to values. Received '" in output  # the limits of files

@@ -14,9 +14,8 @@ from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.tools.cli.train import configure, id_as_flag
 from vlmrm_gym.tools.train.algorithms import algorithm_options, parameters, with_defaults
 from vlmrm_gym.tools.train.checks import complete, read_settings
-from vlmrm_gym.tools.train.config import Config, RewardConfig, RLConfig
+from vlmrm_gym.tools.train.config import AlgorithmName, Config, RewardConfig, RLConfig
 from vlmrm_gym.tools.train.config_file import ConfigError, flatten, read_config_file, to_yaml
-from vlmrm_gym.tools.train.config_types import AlgorithmName
 from vlmrm_gym.tools.train.run import plan_training
 
 pytestmark = [
@@ -179,20 +178,20 @@ logging: 3
 1: 2
 """
     begins = [
-        "line 2: `seed` must be greater than or equal to 0. Received -3.",
+        "line 2: `seed` must be an integer of at least 0. Received -3.",
         "line 3: `episode_length` is not known. Did you mean `rl.episode_length`?",
         "line 5: `reward.alpha` must be a number from 0 to 1. Received True.",
         "line 6: `reward.pretraned_model` is not known. Did you mean `reward.pretrained_model`?",
-        "line 7: `reward.target_prompts` must be a valid list. Received 5.",
+        "line 7: `reward.target_prompts` must be a text or a list of texts. Received 5.",
         "line 8: `reward.zoom` is not known. Known in `reward`: prompt, goal_images, baseline,",
         "line 9: `reward.batch_size` must be an integer of at most 1,000,000,000. Received ",
-        "line 11: `rl.n_steps` must be a valid integer",
+        "line 11: `rl.n_steps` must be an integer of at least 1",
         "line 13: `rl.tau` is given twice: as `rl.tau` in line 12.",
         "line 14: `rl.batch_size` must be a valid integer",
         "line 15: `rl.learning_stars` is not a parameter of SAC. Did you mean `rl.learning_starts`?",
-        "line 16: `rl.algorithm` must be 'SAC', 'TD3',",
+        "line 16: `rl.algorithm` must be one of 'SAC', 'TD3',",
         "line 17: `rl.action_noise` must be a mapping of keys to values. Received 3.",
-        "line 18: `rl.train_freq` must be a valid integer. Received '20'.",
+        "line 18: `rl.train_freq` must be an integer of at least 1. Received '20'.",
         "line 19: `logging` must be a mapping of keys to values. Received 3.",
         "line 20: `1` is not known. Known: env_name,",
     ]

@@ -1,7 +1,6 @@
 """Trainings on rewards and environments that are not ours."""
 
 import json
-import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -12,11 +11,11 @@ import pytest
 from commands import refused, write
 from test_training import Crash, crash_at
 
-from vlmrm_gym import CLIP, sb3
+from vlmrm_gym import CLIP
 from vlmrm_gym.tools.cli import main
 from vlmrm_gym.tools.train.algorithms import with_defaults
 from vlmrm_gym.tools.train.config import Config, RewardConfig, RLConfig
-from vlmrm_gym.tools.train.config_types import ALIASES
+from vlmrm_gym.tools.train.config_file import ALIASES
 from vlmrm_gym.tools.train.run_folder import RunFolder
 
 pytestmark = [
@@ -34,17 +33,13 @@ def train(tmp_path, *arguments, flags=FLAGS):
     return RunFolder(tmp_path / "run")
 
 
-def test_the_keys_of_a_file_are_the_fields_of_clip(capsys):
-    """In their order, with their defaults, types and help; and those of the algorithm are named."""
-    keys = list(RewardConfig().settings())
-    assert keys == [one.name for one in fields(CLIP) if one.init]
+def test_the_keys_of_a_file_are_the_fields_of_clip_and_help_names_those_of_the_algorithm(capsys):
+    """In their order, with their defaults."""
+    assert list(RewardConfig().settings()) == [one.name for one in fields(CLIP) if one.init]
     assert CLIP(prompt="a").settings() == {**RewardConfig().settings(), "prompt": "a"}
     with pytest.raises(SystemExit):
         main(["train", "--help-all"])
-    shown = " ".join(re.sub("[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
-    assert "--reward.alpha X Strength of the goal-baseline regularisation, from 0 (cosine" in shown
-    assert "--reward.precision auto|fp32|bf16|fp16" in shown
-    assert "--reward.batch-size N Maximum number of frames encoded at once" in shown
+    shown = capsys.readouterr().out
     assert "--rl.learning-rate 3e-4" in shown
     assert "--rl.options" not in shown
 
@@ -92,8 +87,7 @@ def test_a_module_in_the_current_folder_can_be_named(tmp_path):
     ("id", "algorithm", "kwargs"),
     [
         ("Ant-v5", "SAC", []),
-        ("own_things:Own/Short-v0", "DQN", ["{keys: true}"]),  # observations that are dictionaries
-        ("own_things:Short", "DQN", ["{size: 3}"]),  # a class, as any function
+        ("own_things:Short", "DQN", ["{keys: true}"]),  # a class, as any function; observations that are dictionaries
     ],
 )
 def test_any_id_that_renders_is_trained_on(id, algorithm, kwargs, tmp_path, capsys):
@@ -145,18 +139,3 @@ def test_a_run_whose_episodes_end_at_different_times_is_resumed(tmp_path, monkey
         assert np.isfinite(buffer["rewards"]).all()
     rows = folder.metrics()
     assert rows[-1]["step"] > reached
-
-
-def test_stable_baselines_environments_of_any_id():
-    envs = sb3.make_vec_env("Pendulum-v1", 2, prompt="an upright pole", model="tiny", seed=1, episode_length=3)
-    envs.reset()
-    for _ in range(3):
-        _, _, dones, infos = envs.step(np.zeros((2, 1), np.float32))
-    assert dones.all()
-    assert [len(info["vlm_rewards"]) for info in infos] == [3, 3]
-    assert "is_success" not in infos[0]
-    assert "success" not in infos[0]["episode"]
-    envs.close()
-    envs = sb3.make_vec_env("own_things:Own/Short-v0", reward="own_things:mean_pixel", env_kwargs={"size": 3})
-    assert envs.observation_space.shape == (3,)
-    envs.close()

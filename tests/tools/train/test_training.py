@@ -22,9 +22,8 @@ from trainings import FREQUENCY, Crash, assert_equal, contents, small, train
 
 from vlmrm_gym.tools.train import callbacks, evaluation, run
 from vlmrm_gym.tools.train.algorithms import algorithm_class, with_defaults
-from vlmrm_gym.tools.train.config import Config, RewardConfig, RLConfig
+from vlmrm_gym.tools.train.config import AlgorithmName, Config, RewardConfig, RLConfig
 from vlmrm_gym.tools.train.config_file import ConfigError, to_yaml
-from vlmrm_gym.tools.train.config_types import AlgorithmName
 from vlmrm_gym.tools.train.environments import make_envs
 from vlmrm_gym.tools.train.evaluation import evaluate, load_policy
 from vlmrm_gym.tools.train.outputs import TensorBoardWriter
@@ -64,9 +63,9 @@ def stop_at(monkeypatch, step, signal_number=signal.SIGINT):
     monkeypatch.setattr(callbacks.RunCallback, "_on_step", on_step)
 
 
-def assert_resuming_changes_nothing(configured, monkeypatch, ends=crash_at, step=180):
+def assert_resuming_changes_nothing(configured, monkeypatch, ends=crash_at, step=180, unbroken=None):
     """Train with and without interruption at a step, and compare; `configured` takes the run's name."""
-    unbroken, config = train(configured("unbroken")), configured("broken")
+    unbroken, config = unbroken or train(configured("unbroken")), configured("broken")
     with monkeypatch.context() as patch:
         ends(patch, step)
         with pytest.raises((Crash, Interrupted, KeyboardInterrupt)):
@@ -78,6 +77,19 @@ def assert_resuming_changes_nothing(configured, monkeypatch, ends=crash_at, step
     return reached
 
 
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """Trains an algorithm once: the folder of its finished run."""
+    return functools.cache(lambda name: train(small(name, tmp_path_factory.mktemp("runs"), f"{name}-unbroken")))
+
+
+@pytest.fixture
+def finished(unbroken):
+    """A configuration and the folder of its finished run."""
+    folder = unbroken("DQN")
+    return small("DQN", folder.path.parent, folder.path.name), folder
+
+
 @pytest.mark.parametrize(
     "algorithm",
     [
@@ -85,11 +97,10 @@ def assert_resuming_changes_nothing(configured, monkeypatch, ends=crash_at, step
         for name in get_args(AlgorithmName)
     ],
 )
-def test_resuming_after_a_crash_equals_an_uninterrupted_run(algorithm, tmp_path, monkeypatch):
+def test_resuming_after_a_crash_equals_an_uninterrupted_run(algorithm, unbroken, tmp_path, monkeypatch):
     """Checkpoints are due in the middle of episodes, with rewards pending. Policies are rebuilt as they were."""
-    reached = assert_resuming_changes_nothing(
-        lambda name: small(algorithm, tmp_path, f"{algorithm}-{name}"), monkeypatch
-    )
+    configured, expected = (lambda name: small(algorithm, tmp_path, f"{algorithm}-{name}")), unbroken(algorithm)
+    reached = assert_resuming_changes_nothing(configured, monkeypatch, unbroken=expected)
     assert reached == 150
     config, path = small(algorithm, tmp_path), RunFolder.open(tmp_path / f"{algorithm}-broken").policy("last")
     rebuilt, expected = load_policy(config, path), algorithm_class(algorithm).load(path, device="cpu")
@@ -129,7 +140,7 @@ def test_resuming_changes_nothing_whatever_was_under_way(case, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("repeated", [False, True])
-def test_resuming_after_a_signal(repeated, tmp_path, monkeypatch):
+def test_resuming_after_a_signal(repeated, unbroken, tmp_path, monkeypatch):
     """A second one arrives while the checkpoint of the first is written: the one before it is kept."""
     usual = signal.getsignal(signal.SIGTERM)
 
@@ -138,8 +149,8 @@ def test_resuming_after_a_signal(repeated, tmp_path, monkeypatch):
         if repeated:
             make_checkpoints_fail(patch, {150}, lambda path: os.kill(os.getpid(), signal.SIGTERM))
 
-    configured = functools.partial(small, "SAC", tmp_path)
-    reached = assert_resuming_changes_nothing(lambda name: configured(f"SAC-{name}"), monkeypatch, stop, step=102)
+    configured, expected = (lambda name: small("SAC", tmp_path, f"SAC-{name}")), unbroken("SAC")
+    reached = assert_resuming_changes_nothing(configured, monkeypatch, stop, step=102, unbroken=expected)
     assert reached == (100 if repeated else 150)
     assert signal.getsignal(signal.SIGTERM) == usual
 
@@ -260,8 +271,8 @@ def fill_disk(path):
     path.write_bytes(b"much")
 
 
-def test_a_full_disk_keeps_the_previous_checkpoint_and_training_continues(tmp_path, monkeypatch, capsys):
-    unbroken, config = train(small("DQN", tmp_path, "DQN-unbroken")), small("DQN", tmp_path, "DQN-full")
+def test_a_full_disk_keeps_the_previous_checkpoint_and_training_continues(unbroken, tmp_path, monkeypatch, capsys):
+    config = small("DQN", tmp_path, "DQN-full")
     with monkeypatch.context() as patch:
         make_checkpoints_fail(patch, {100, 150}, fill_disk)
         crash_at(patch, 190)
@@ -274,12 +285,12 @@ def test_a_full_disk_keeps_the_previous_checkpoint_and_training_continues(tmp_pa
     assert list(folder.checkpoints) == [50]
     assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["0000000050"]
     resume(config, folder)
-    assert_equal(unbroken, folder)
+    assert_equal(unbroken("DQN"), folder)
 
 
-def test_a_full_disk_loses_no_metrics(tmp_path, monkeypatch, capsys):
+def test_a_full_disk_loses_no_metrics(unbroken, tmp_path, monkeypatch, capsys):
     """Rows that fail at first are written exactly once, also after resuming; no line is partial."""
-    unbroken = [{**row, "seconds": 0} for row in train(small("DQN", tmp_path, "DQN-unbroken")).metrics()]
+    expected = [{**row, "seconds": 0} for row in unbroken("DQN").metrics()]
     config = small("DQN", tmp_path, "DQN-full")
     own, refused = RunFolder.append_metrics, []
 
@@ -305,7 +316,7 @@ def test_a_full_disk_loses_no_metrics(tmp_path, monkeypatch, capsys):
     assert "Metrics could not be written: " in capsys.readouterr().err
     folder = RunFolder.open(config.run_folder)
     resume(config, folder)
-    assert [{**row, "seconds": 0} for row in folder.metrics()] == unbroken
+    assert [{**row, "seconds": 0} for row in folder.metrics()] == expected
 
 
 def test_failed_events_are_written_with_the_next(tmp_path, monkeypatch):
@@ -356,13 +367,6 @@ def test_a_full_disk_at_the_last_checkpoint_is_an_error(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left on device"):
         train(config)
     assert RunFolder.open(config.run_folder).newest_checkpoint() == config.run_folder / "checkpoints" / "0000000100"
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A configuration and the folder of its finished run."""
-    config = small("DQN", tmp_path_factory.mktemp("runs"), "DQN-finished")
-    return config, train(config)
 
 
 def test_another_configuration_is_refused(finished):

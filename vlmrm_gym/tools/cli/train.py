@@ -20,12 +20,23 @@ from vlmrm_gym.tools.cli.settings import PlainConsole, describe_kinds
 from vlmrm_gym.tools.flags import is_said, plain, tyro_rules, word_of
 from vlmrm_gym.tools.train.checks import check_key, read_settings
 from vlmrm_gym.tools.train.config import Config
-from vlmrm_gym.tools.train.config_file import SECTIONS, ConfigError, Key, Problem, flatten, names_of
-from vlmrm_gym.tools.train.config_types import FLAGS
+from vlmrm_gym.tools.train.config_file import ALIASES, SECTIONS, ConfigError, Key, Problem, flatten, names_of
 from vlmrm_gym.tools.train.run_folder import RunError, RunFolder
 from vlmrm_gym.tools.train.signals import Interrupted
 from vlmrm_gym.tools.yaml_values import read_flag
 
+_SHORT = ("prompt", "goal_images", "baseline", "baseline_images", "alpha", "model", "camera", "labeler")
+_SHORT += ("combine_views", "num_workers", "score_every", "task_reward_weight")
+FLAGS: Mapping[str, str] = {
+    **{name: f"reward.{name}" for name in _SHORT},
+    "reward": "reward.name",
+    "reward_kwargs": "reward.kwargs",
+    "total_timesteps": "rl.n_steps",
+    "algorithm": "rl.algorithm",
+    "episode_length": "rl.episode_length",
+    **{f"reward.{word}": f"reward.{name}" for word, name in ALIASES.items()},
+}
+"""Short flags, and those of the published format's words, with the keys that they stand for."""
 _SHOWN = {
     "the sentence": ("prompt", "model", "goal_images", "baseline", "alpha", "camera"),
     "another reward": ("reward", "reward_kwargs", "task_reward_weight", "labeler"),

@@ -19,9 +19,8 @@ from vlmrm_gym._util.validation import find_time_limit, is_number, short_repr, t
 from vlmrm_gym.rewards.sources import announced, default_model
 from vlmrm_gym.tasks import CART_POLE_TRAINING, HUMANOID_TRAINING
 from vlmrm_gym.tools.environments import make_unscored_env
-from vlmrm_gym.tools.train.config import Config, RLConfig
-from vlmrm_gym.tools.train.config_file import Problem, describe, names_of
-from vlmrm_gym.tools.train.config_types import LEGACY_NAMES
+from vlmrm_gym.tools.train.config import LEGACY_NAMES, Config, RLConfig
+from vlmrm_gym.tools.train.config_file import Problem, names_of
 from vlmrm_gym.tools.yaml_values import as_whole
 
 if TYPE_CHECKING:
@@ -86,7 +85,8 @@ def _find_fault(algorithm: str, key: str, value: Any) -> str | None:
     try:
         _convert(known[key], value)
     except ValidationError as error:
-        return describe(error.errors()[0])
+        rule = error.errors()[0]["msg"].replace("Input should", "must", 1)
+        return f"{rule}. Received {short_repr(value)}."
     least = _LEAST.get(key, int(known[key].annotation is int))
     if is_number(value) and not least <= value <= _MOST:
         return f"must be from {least} to 10^9. Received {short_repr(value)}."

@@ -1,7 +1,7 @@
 """Reads settings, and checks them before anything is loaded, besides the types and ranges of its values."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from importlib import util
 from pathlib import Path
@@ -43,20 +43,6 @@ def _is_foreign(labeler: Any) -> bool:
     values = labeler if isinstance(labeler, dict) else {"kind": labeler}
     kinds = [values.get(name) for name in ("kind", "name")]
     return any(":" in str(kind) or names_server(kind, values) for kind in kinds)
-
-
-_CODE: Mapping[Key, Callable[[Any], bool]] = {
-    # Importing this package registers IDs. All other names of it, such as those of modules that it imports, are code.
-    ("env_name",): lambda id: ":" in id.removeprefix("vlmrm_gym:"),
-    ("env_kwargs",): has_path,
-    ("reward", "name"): lambda name: names_code(name, {}),
-    ("reward", "kwargs"): lambda kwargs: names_code("", kwargs),
-    ("reward", "labeler"): _is_foreign,
-    ("preferences", "schedule"): lambda schedule: ":" in schedule,
-    ("reward", "combine_views"): has_path,
-    ("reward", "ray_options"): lambda options: not set(options) <= set(_RAY_RESOURCES),
-}
-"""For every key that can name code: whether a value does."""
 
 
 def read_settings(
@@ -101,20 +87,26 @@ def _with_specification(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_named_code(config: Config, trusted: Collection[Key] = ()) -> Iterator[Problem]:
-    """Find keys that name code to run, except for some. Imports nothing."""
-    now = flatten(config)
-    for key, is_code in _CODE.items():
-        if (value := now[key]) is not None and key not in trusted and is_code(value):
-            rule = f"names code that would be run. Received {short_repr(value)}. If you trust it, pass --trust-code."
-            if key == ("reward", "ray_options"):
-                rule += f" Without it, there may be {', '.join(_RAY_RESOURCES)}."
-            if key == ("reward", "labeler"):
-                rule = rule.replace("run.", f"run, or {SERVER}.", 1)
-            yield Problem.of(".".join(key), rule)
-    kwargs = now["reward", "kwargs"]
-    if names_server(now["reward", "name"], kwargs or {}) and ("reward", "kwargs") not in trusted:
-        rule = f"names {SERVER}. Received {short_repr(kwargs)}. If you trust it, pass --trust-code."
-        yield Problem.of("reward.kwargs", rule)
+    """Find keys that name code to run, or a server, except for some. Imports nothing."""
+    reward, code = config.reward, "code that would be run"
+    kwargs, options = reward.kwargs or {}, set(reward.ray_options or ())
+    for name, what, is_named in (
+        # Importing this package registers IDs. All other names of it, such as those of modules it imports, are code.
+        ("env_name", code, ":" in (config.env_name or "").removeprefix("vlmrm_gym:")),
+        ("env_kwargs", code, has_path(config.env_kwargs)),
+        ("reward.name", code, names_code(reward.name, {})),
+        ("reward.kwargs", code, names_code("", kwargs)),
+        ("reward.kwargs", SERVER, names_server(reward.name, kwargs)),
+        ("reward.labeler", f"{code}, or {SERVER}", _is_foreign(reward.labeler)),
+        ("preferences.schedule", code, ":" in config.preferences.schedule),
+        ("reward.combine_views", code, has_path(reward.combine_views)),
+        ("reward.ray_options", code, not options <= set(_RAY_RESOURCES)),
+    ):
+        key = tuple(name.split("."))
+        if is_named and key not in trusted:
+            received = short_repr(flatten(config)[key])
+            more = f" Without it, there may be {', '.join(_RAY_RESOURCES)}." * (name == "reward.ray_options")
+            yield Problem.of(name, f"names {what}. Received {received}. If you trust it, pass --trust-code.{more}")
 
 
 def complete(config: Config) -> Config:

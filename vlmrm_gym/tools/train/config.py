@@ -1,8 +1,10 @@
 """The configuration of a training run: a superset of the published VLM-RM code's format.
 
-Settings are declared here, once: tyro makes flags and help of them, and pydantic checks what files and flags say.
+Settings are declared here, once, with their checks, as those of the reward are in `rewards` and `scoring`: tyro makes
+flags and help of them.
 """
 
+# ruff: noqa: RUF009 -- `setting` makes fields
 import re
 import time
 from collections.abc import Mapping
@@ -11,58 +13,77 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from pydantic import Field
 
-from vlmrm_gym.rewards.clip import CLIPFields
+from vlmrm_gym._util.validation import check_flag, check_fraction, check_that, short_repr
+from vlmrm_gym.rewards.clip import Check, CLIPFields, check_count, integer, of_type, one_of, optional
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.scoring.options import FileOptions
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task
-from vlmrm_gym.tools.train.config_types import (
-    LEGACY_NAMES,
-    AlgorithmName,
-    Count,
-    Flag,
-    Fraction,
-    Integer,
-    LabelerValue,
-    Name,
-    Section,
-    Steps,
-    StepsOrNone,
-    Texts,
-    YAMLMapping,
-    with_checks,
-)
+
+LEGACY_NAMES: Mapping[str, str] = {
+    "CartPole-v1": "VLMRM/CartPole-v1",
+    "MountainCarContinuous-v0": "VLMRM/MountainCarContinuous-v0",
+    "Humanoid-v4": "VLMRM/Humanoid-v0",
+}
+"""Environment names of the published code, and their IDs here."""
+AlgorithmName = Literal["SAC", "TD3", "DDPG", "TQC", "CrossQ", "DQN", "QRDQN", "PPO", "A2C"]
+PolicyName = Literal["MlpPolicy", "MultiInputPolicy"]
+Sampling = Literal["uniform", "disagreement"]
+
+
+def _texts(name: str, value: Any) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"`{name}` must be a text or a list of texts. Received {short_repr(value)}.")
+    return texts
+
+
+def _name(name: str, value: Any) -> str:
+    is_one = isinstance(value, str) and value.isprintable() and value.strip() not in ("", ".", "..")
+    rule = "a plain name: not empty, without / and \\, and neither . nor .."
+    return check_that(is_one and not set(value) & set("/\\"), name, rule, value)
+
+
+text = of_type(str, "a text")
+mapping = of_type(dict, "a mapping of keys to values")
+_mapping_or_text = of_type(dict | str, "a mapping or a text")  # pyright: ignore[reportArgumentType]
+steps = integer(1, 10**12)
+"""At most 10^12: years of training."""
+steps_or_never = integer(0, 10**12)
+
+
+def setting(default: Any, check: Check) -> Any:
+    """A field with a check, which may be None if that is its default."""
+    return field(default=default, metadata={"check": optional(check) if default is None else check})
 
 
 @dataclass(frozen=True, kw_only=True)
-@with_checks
-class RewardConfig(FileOptions, CLIPFields, Section):
+class RewardConfig(FileOptions, CLIPFields):
     """The reward, and how it is scored. Fields of `vlmrm_gym.CLIP` are for `name: clip`; those that `Preference` has,
     also for that.
     """
 
-    name: str = "clip"
+    name: str = setting("clip", text)
     """clip: how well the frame matches the prompt; ground_truth: the environment's own reward; another kind, such as
     preference; a callable, a class of callables or a specification of your own, "package.module:attribute"; or the JSON
     file of a specification"""
-    kwargs: YAMLMapping | None = None
+    kwargs: Mapping[str, Any] | None = setting(None, mapping)
     """for a reward other than clip: keyword arguments of the callable or class, or the specification's fields"""
-    labeler: LabelerValue | None = None
+    labeler: Mapping[str, Any] | str | None = setting(None, _mapping_or_text)
     """for preference: what answers which of two segments is closer to the goal; its kind or settings, such as
     {kind: ground_truth, mistake_rate: 0.1}, or "package.module:attribute" """
-    prompt: Texts | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    prompt: list[str] | None = setting(None, _texts)  # pyright: ignore[reportIncompatibleVariableOverride]
     """the goal: a text or a list of texts (None: the task's)"""
-    baseline: Texts | None = None
+    baseline: list[str] | None = setting(None, _texts)
     """the scene without the goal: a text or a list of texts; required for alpha above 0 (None: the task's)"""
-    goal_images: Texts | None = None
+    goal_images: list[str] | None = setting(None, _texts)
     """pictures of the goal, in place of the task's prompt, or beside a prompt that is given: files, which are relative
     to a configuration file that names them; or "task": states of the task's goal"""
-    baseline_images: Texts | None = None
+    baseline_images: list[str] | None = setting(None, _texts)
     """pictures of the scene without the goal"""
-    textured: Flag = True
+    textured: bool = setting(True, check_flag)
     """humanoids and mountain car: photo-like scenes, or Gymnasium's"""
-    cache_dir: str | None = None
+    cache_dir: str | None = setting(None, text)
     """where downloaded weights are kept (None: Hugging Face's own cache)"""
 
     def __post_init__(self) -> None:
@@ -90,30 +111,30 @@ class RewardConfig(FileOptions, CLIPFields, Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreferencesConfig(Section):
+class PreferencesConfig:
     """How a reward is learned from the answers of `reward.labeler`."""
 
-    first: Count | None = None
+    first: int | None = setting(None, check_count)
     """steps, over all environments, before the first round (None: rl.learning_starts; for PPO and A2C `every`)"""
-    every: Count | None = None
+    every: int | None = setting(None, check_count)
     """steps, over all environments, from one round to the next (None: all are in the first half of the training)"""
-    pairs: Count = 50
+    pairs: int = setting(50, check_count)
     """pairs that a round asks about, on average"""
-    total: Count = 500
+    total: int = setting(500, check_count)
     """pairs of all rounds"""
-    schedule: str = "constant"
+    schedule: str = setting("constant", text)
     """how pairs are divided over rounds: constant, or "package.module:function" """
-    segment_length: Count = 1
+    segment_length: int = setting(1, check_count)
     """states of a segment, whose rewards add up"""
-    sampling: Literal["uniform", "disagreement"] = "disagreement"
+    sampling: Sampling = setting("disagreement", one_of(Sampling))
     """which pairs are asked about: any, or those about which the networks disagree most"""
-    candidates: Count = 10
+    candidates: int = setting(10, check_count)
     """for disagreement: pairs that are compared for each that is asked about"""
-    half_life: Count | None = None
+    half_life: int | None = setting(None, check_count)
     """newer states are preferred: their weight halves with every so many steps that came after (None: all are alike)"""
-    fit: YAMLMapping | None = None
+    fit: Mapping[str, Any] | None = setting(None, mapping)
     """fields of vlmrm_gym.learning.FitOptions, such as {epochs: 100, l2: 5}"""
-    answers: str | None = None
+    answers: str | None = setting(None, text)
     """file of answers, which runs may share: what is in it is not asked again (None: answers.db in the run's folder)"""
 
     @property
@@ -123,35 +144,35 @@ class PreferencesConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RLConfig(Section):
+class RLConfig:
     """The algorithm, of Stable-Baselines3; and any keyword argument of its class, such as --rl.learning-rate 3e-4 or
     --rl.policy-kwargs "{net_arch: [256, 256]}". None: the task's default, else Stable-Baselines3's.
     """
 
-    algorithm: AlgorithmName | None = None
+    algorithm: AlgorithmName | None = setting(None, one_of(AlgorithmName))
     """of Stable-Baselines3 or sb3-contrib"""
-    policy_name: Literal["MlpPolicy", "MultiInputPolicy"] | None = None
+    policy_name: PolicyName | None = setting(None, one_of(PolicyName))
     """the kind of network (None: MultiInputPolicy for observations that are dictionaries, else MlpPolicy)"""
-    n_steps: Steps | None = None
+    n_steps: int | None = setting(None, steps)
     """steps of the training, summed over all environments"""
-    n_envs_per_worker: Count | None = None
+    n_envs_per_worker: int | None = setting(None, check_count)
     """environments for each worker of the reward; without workers, environments in all"""
-    episode_length: Count | None = None
+    episode_length: int | None = setting(None, check_count)
     """steps until an episode is truncated"""
-    start_near_goal: Fraction = 0.0
+    start_near_goal: float = setting(0.0, check_fraction)
     """humanoid tasks: probability that a training episode starts on the way to the task's pose, a curriculum;
     agents are evaluated from the usual initial state"""
-    normalize_observations: Flag | None = None
+    normalize_observations: bool | None = setting(None, check_flag)
     """normalise observations by their running mean and standard deviation"""
-    device: str = "auto"
+    device: str = setting("auto", text)
     """where the agent learns"""
-    learning_starts: StepsOrNone | None = None
+    learning_starts: int | None = setting(None, steps_or_never)
     """steps, over all environments, before the first gradient step"""
-    train_freq: Count | None = None
+    train_freq: int | None = setting(None, check_count)
     """steps of every environment between updates; PPO and A2C: the length of a rollout"""
-    gradient_steps: Annotated[Integer, Field(ge=-1, le=10**9)] | None = None
+    gradient_steps: int | None = setting(None, integer(-1, 10**9))
     """gradient steps in each update (-1: as many as steps, over all environments); PPO: epochs"""
-    action_noise: YAMLMapping | None = None
+    action_noise: Mapping[str, Any] | None = setting(None, mapping)
     """{name: NormalActionNoise, mean: 0, sigma: 0.1}, or OrnsteinUhlenbeckActionNoise; or, until learning starts,
     {name: ActionRepeatNoise, sigma: 2, hold: 30}"""
     options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
@@ -160,7 +181,9 @@ class RLConfig(Section):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "RLConfig":
         """The section with these keys, as a file has them."""
-        return cls(**nest_options(values))
+        names = cls.__dataclass_fields__.keys() - {"options"}
+        options = {name: value for name, value in values.items() if name not in names}
+        return cls(**{name: value for name, value in values.items() if name in names}, options=options)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -175,47 +198,38 @@ class RLConfig(Section):
         return {name: value for name, value in self.values.items() if name in names}
 
 
-def nest_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Nest the keys of `rl` that are no fields of `RLConfig` as its `options`."""
-    names = RLConfig.__dataclass_fields__.keys() - {"options"}
-    settings: dict[str, Any] = {"options": {}}
-    for name, value in values.items():
-        (settings if name in names else settings["options"])[name] = value
-    return settings
-
-
 @dataclass(frozen=True, kw_only=True)
-class LoggingConfig(Section):
+class LoggingConfig:
     """How often to write, in steps over all environments; 0: never."""
 
-    checkpoint_freq: StepsOrNone | None = None
+    checkpoint_freq: int | None = setting(None, steps_or_never)
     """checkpoints (None: ten in all)"""
-    video_freq: StepsOrNone | None = None
+    video_freq: int | None = setting(None, steps_or_never)
     """videos of the deterministic policy, with its reward drawn in (None: five in all)"""
-    tensorboard_freq: StepsOrNone | None = None
+    tensorboard_freq: int | None = setting(None, steps_or_never)
     """TensorBoard events (None: a hundred in all)"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Section):
+class Config:
     """The configuration of a training run."""
 
-    env_name: str | None = None
+    env_name: str | None = setting(None, text)
     """a registered ID, such as Ant-v5; module:ID, which imports the module first; or package.module:function;
     Humanoid-v4, CartPole-v1 and MountainCarContinuous-v0 stand for those of this package"""
-    env_kwargs: YAMLMapping | None = None
+    env_kwargs: Mapping[str, Any] | None = setting(None, mapping)
     """keyword arguments of the function, or of another package's ID"""
-    base_path: str = "runs"
+    base_path: str = setting("runs", text)
     """where the run's folder is made"""
-    run_name: Name | None = None
+    run_name: str | None = setting(None, _name)
     """the folder's name, in base_path (None: environment, algorithm, seed and time)"""
-    seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0
+    seed: int = setting(0, integer(0, 2**32 - 1))
     """of environments and agent"""
-    description: str = ""
+    description: str = setting("", text)
     """your notes"""
-    tags: list[str] = field(default_factory=list)
+    tags: list[str] = field(default_factory=list, metadata={"check": _texts})
     """tags for Weights and Biases"""
-    track: Flag = False
+    track: bool = setting(False, check_flag)
     """log to Weights and Biases, too (`pip install "vlmrm-gym[track]"`)"""
     reward: RewardConfig = field(default_factory=RewardConfig)
     preferences: PreferencesConfig = field(default_factory=PreferencesConfig)

@@ -8,24 +8,30 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import gymnasium as gym
 import yaml
-from pydantic import TypeAdapter, ValidationError
 
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.untrusted import read_text
 from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.rewards.saved import beside, map_files
-from vlmrm_gym.tools.train.config import Config, nest_options
-from vlmrm_gym.tools.train.config_types import ALIASES
-from vlmrm_gym.tools.yaml_values import MAX_BYTES, ConfigDumper, read_yaml
+from vlmrm_gym.tools.train.config import Config, RLConfig, mapping
+from vlmrm_gym.tools.yaml_values import MAX_BYTES, ConfigDumper, as_whole, read_yaml
 
 Key = tuple[str, ...]
 """The path of a key: ("rl", "tau")."""
 
-_ADAPTER = TypeAdapter(Config)
+ALIASES: Mapping[str, str] = {
+    "target_prompts": "prompt",
+    "baseline_prompts": "baseline",
+    "pretrained_model": "model",
+    "camera_config": "camera",
+    "reward": "name",
+    "reward_kwargs": "kwargs",
+}
+"""Words of the published format in `reward`, and of Python, in files and flags, and the keys here."""
 SECTIONS: Mapping[str, Any] = {name: hint for name, hint in get_type_hints(Config).items() if is_dataclass(hint)}
 _MAX_PROBLEMS = 50  # in a message
 
@@ -83,7 +89,7 @@ class ConfigFile:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the others."""
+        """Say what is wrong with the others, and which keys are given twice."""
         return (*self.twice, *self._validated[1])
 
     def changed(self, changes: Mapping[Key, Any]) -> "ConfigFile":
@@ -146,31 +152,26 @@ def validate(values: Mapping[str, Any]) -> tuple[Config, list[Problem]]:
 
     Keyword arguments of the algorithm are checked later, see `find_wrong_arguments`.
     """
-    values = {name: dict(value) if isinstance(value, dict) else value for name, value in values.items()}
-    if isinstance(values.get("rl"), dict):
-        values["rl"] = nest_options(values["rl"])
-    try:
-        return _ADAPTER.validate_python(values), []
-    except ValidationError as error:
-        problems: dict[Key, Problem] = {}
-        for one in error.errors():
-            # Without pydantic's branches of unions and indices of lists.
-            key = tuple(str(part) for part in one["loc"][: 2 if one["loc"][0] in SECTIONS else 1])
-            rule, is_known = describe(one), one["type"] != "unexpected_keyword_argument"
-            problems.setdefault(key, Problem.of(".".join(key), rule if is_known else _place(key)))
-    for section, *names in problems:
-        (values[section] if names else values).pop(*names or [section])
-    return _ADAPTER.validate_python(values), list(problems.values())
+    problems: list[Problem] = []
+    return _check_section((), values, problems), problems
 
 
-def describe(error: Any) -> str:
-    """The rule of an error of pydantic, and what was received."""
-    if error["type"] == "own_check":
-        return error["msg"]
-    rule = re.sub("^Value error, ", "", re.sub("^(Input|List|String) should", "must", error["msg"]))
-    if error["type"] in ("dataclass_type", "dict_type"):
-        rule = "must be a mapping of keys to values"
-    return f"{rule}. Received {short_repr(error['input'])}."
+def _check_section(section: Key, values: Mapping[str, Any], problems: list[Problem]) -> Any:
+    kind = SECTIONS[section[0]] if section else Config
+    hints, checked = get_type_hints(kind), {}
+    for name, value in values.items():
+        try:
+            if name not in names_of(section):
+                if section != ("rl",):
+                    raise ValueError(_place((*section, name)))
+            elif is_dataclass(hints[name]):
+                value = _check_section((name,), mapping(name, value), problems)
+            elif check := kind.__dataclass_fields__[name].metadata.get("check"):
+                value = check(name, as_whole(value) if int in (hints[name], *get_args(hints[name])) else value)
+            checked[name] = value
+        except (TypeError, ValueError) as error:
+            problems.append(Problem.of(".".join((*section, name)), str(error).removeprefix(f"`{name}` ")))
+    return RLConfig.of(checked) if kind is RLConfig else kind(**checked)
 
 
 def _place(key: Key) -> str:
