@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import util
 from pathlib import Path
 from typing import Any, cast
@@ -15,13 +15,14 @@ from vlmrm_gym.learning.labelers import resolve_labeler
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.endpoint.client import read_key
 from vlmrm_gym.rewards.endpoint.settings import EndpointSettings
+from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.saved import SERVER, is_saved, names_code, names_server, read_saved
 from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import pinned_fields, resolve_reward
 from vlmrm_gym.tools.environments import has_path
 from vlmrm_gym.tools.train.algorithms import ON_POLICY, find_wrong_arguments, first_round, read_traits, with_defaults
-from vlmrm_gym.tools.train.config import Config
+from vlmrm_gym.tools.train.config import Config, RewardConfig
 from vlmrm_gym.tools.train.config_file import (
     ConfigError,
     ConfigFile,
@@ -54,6 +55,8 @@ def read_settings(
     ConfigError if a setting cannot be used; unknown keys, types and ranges are reported all at once.
     """
     file = (ConfigFile() if source is None else read_config_file(source)).changed(changes)
+    if source is not None and trusted:
+        file = replace(file, name=f"{file.name} and the flags")
     with file.locating():
         if is_saved(file.config.reward.name):
             file = replace(file, values=_with_specification(file.values))
@@ -144,11 +147,23 @@ def complete(config: Config) -> Config:
 
 def find_specification(config: Config) -> RewardSpec | None:
     """Find the specification of the reward; None for ground_truth."""
-    if config.reward.name == "ground_truth":
+    reward = config.reward_with_task_prompts
+    settings, kwargs = reward.settings(), dict(reward.kwargs or {})
+    named: tuple[Any, Any] = None, reward.kwargs
+    if reward.name == "ground_truth":
         return None
-    options = config.reward_with_task_prompts.arguments()
-    named = [options.pop(name, None) for name in ("reward", "reward_kwargs", "prompt")]
-    return resolve_reward(*named, options=options)
+    if reward.is_own:
+        default = RewardConfig()
+        settings = {name: value for name, value in settings.items() if value != getattr(default, name)}
+        named = reward.name, reward.kwargs
+    if reward.name == "preference":
+        for name in [one.name for one in fields(Preference) if one.name in settings and one.name not in kwargs]:
+            kwargs[name] = settings.pop(name)
+        if isinstance(prompt := kwargs.get("prompt"), list) and len(prompt) == 1:
+            kwargs["prompt"] = prompt[0]
+    if reward.is_own and ":" not in reward.name:
+        named = {**kwargs, "kind": reward.name}, None
+    return resolve_reward(*named, settings.pop("prompt", None), options=settings)
 
 
 def _check_labeler(config: Config, *, learns: bool) -> None:

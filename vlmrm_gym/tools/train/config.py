@@ -8,7 +8,7 @@ flags and help of them.
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,6 @@ import tyro
 
 from vlmrm_gym._util.validation import check_flag, check_fraction, check_that, short_repr
 from vlmrm_gym.rewards.clip import Check, CLIPFields, check_count, integer, of_type, one_of, optional
-from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.scoring.options import FileOptions
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task
 
@@ -93,21 +92,6 @@ class RewardConfig(FileOptions, CLIPFields):
     def is_own(self) -> bool:
         """Whether the reward is of another kind than CLIP, and not the environment's."""
         return self.name not in ("clip", "ground_truth")
-
-    def arguments(self) -> dict[str, Any]:
-        """The keyword arguments of an environment that say which reward. Not for ground_truth."""
-        if not self.is_own:
-            return {**self.settings(), "reward_kwargs": self.kwargs}
-        default, kwargs = RewardConfig(), dict(self.kwargs or {})
-        given = {name: value for name, value in self.settings().items() if value != getattr(default, name)}
-        if ":" in self.name:
-            return {"reward": self.name, "reward_kwargs": self.kwargs, **given}
-        if self.name == "preference":
-            for name in [one.name for one in fields(Preference) if one.name in given and one.name not in kwargs]:
-                kwargs[name] = given.pop(name)
-            if isinstance(prompt := kwargs.get("prompt"), list) and len(prompt) == 1:
-                kwargs["prompt"] = prompt[0]
-        return {"reward": {**kwargs, "kind": self.name}, **given}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,7 +103,6 @@ class ConfigFile:
                     del target[name]
         return replace(
             self,
-            name=f"{self.name} and the flags" if self.places and changes else self.name,
             values=values,
             twice=tuple(one for one in self.twice if one.key not in changes),
             places={key: place for key, place in self.places.items() if not {key[:1], key[:2]} & changes.keys()},

@@ -67,7 +67,7 @@ def _make(
         if specification.terminates:  # also where agents are evaluated
             keywords = {**keywords, "scoring": "step"}
         options = {"episode_length": config.rl.episode_length, "env_kwargs": config.env_kwargs}
-        options |= keywords | config.reward.arguments() | env_kwargs
+        options |= keywords | {"reward": specification} | env_kwargs
         return make_vector_env(config.id, num_envs, autoreset_mode=mode, **options)
 
 

@@ -13,9 +13,9 @@ from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.data.store import find_featured
 from vlmrm_gym.learning.fitting import FitOptions
 from vlmrm_gym.learning.pictures import write_round
-from vlmrm_gym.rewards.specification import from_mapping
 from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
 from vlmrm_gym.tools.train.algorithms import first_round
+from vlmrm_gym.tools.train.checks import find_specification
 from vlmrm_gym.tools.train.config import Config, RewardConfig
 from vlmrm_gym.tools.train.config_file import constructing
 from vlmrm_gym.tools.train.run_folder import BEST, RunFolder
@@ -72,7 +72,9 @@ class RewardLearning(PreferenceCallback):
         if self.version != self._kept_version:
             assert self.learner.head is not None
             self.learner.head.save(self._run.head)
-            from_mapping(frozen(self._config.reward, self._run).arguments()["reward"]).save(self._run.path)
+            reward = find_specification(replace(self._config, reward=frozen(self._config.reward, self._run)))
+            assert reward is not None
+            reward.save(self._run.path)
             self._kept_version = self.version
 
     def log_rounds(self, say: Callable[[str], None]) -> bool:
