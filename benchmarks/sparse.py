@@ -24,7 +24,7 @@ from tqdm import tqdm
 import vlmrm_gym  # noqa: F401 (registers the IDs)
 from vlmrm_gym import Trajectory
 from vlmrm_gym.data.rollouts import Policy, constant_actions, play, random_actions
-from vlmrm_gym.scoring.select import SparseScoring, interpolate
+from vlmrm_gym.scoring.select import choose_every, interpolate
 from vlmrm_gym.states import StateView
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.tools.environments import make_unscored_env
@@ -33,7 +33,7 @@ from vlmrm_gym.tools.train.evaluation import run_actions
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import sac_continuous
 
-SETTINGS: dict[str, SparseScoring] = {f"every {every}": SparseScoring(every) for every in (2, 4, 8)}
+SETTINGS = {f"every {every}": every for every in (2, 4, 8)}
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ def behaviours(
             yield "trained", lambda seed, policy=policy: policy
 
 
-def choose(sparse: SparseScoring, rollout: Trajectory, rewards: NDArray[np.float32]) -> tuple[NDArray[Any], int]:
+def choose(every: int, rollout: Trajectory, rewards: NDArray[np.float32]) -> tuple[NDArray[Any], int]:
     """The rewards of a setting, and how many states it has scored."""
-    chosen = sparse.choose(len(rollout))
+    chosen = choose_every(len(rollout), every)
     return interpolate(chosen, rewards[chosen]), len(chosen)
 
 
@@ -94,8 +94,8 @@ def measure(args: Args) -> Iterator[tuple[str, list[tuple[float, float, float]]]
                     played.append((rollout, envs.head(envs.scorer.features(rollout.states))))
                 always = np.concatenate([rewards for _, rewards in played])
                 figures = []
-                for sparse in SETTINGS.values():
-                    chosen, counts = zip(*(choose(sparse, *own) for own in played), strict=True)
+                for every in SETTINGS.values():
+                    chosen, counts = zip(*(choose(every, *own) for own in played), strict=True)
                     error = np.abs(np.concatenate(chosen) - always)
                     figures.append((float(error.mean()), float(np.quantile(error, 0.99)), sum(counts) / len(always)))
                 yield f"| {task_id.removeprefix('VLMRM/')} | {name} | {always.std():.2f} |", figures

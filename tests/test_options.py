@@ -225,6 +225,7 @@ print("found at every door")
 """
 
 
+@pytest.mark.slow
 def test_a_field_that_is_added_is_found_at_every_door(tmp_path):
     """In a copy of the package, in which one file differs by one field."""
     change_package(tmp_path, "scoring/options.py", '    quality: Quality = field(default="fast"', FIELD)

@@ -50,7 +50,7 @@ REFUSED = {
         lambda: gym.wrappers.vector.RecordEpisodeStatistics(make([Counting] * 2)),
         SCORED.format("VLMRewardVectorEnv"),
     ),
-    "scored in processes": (lambda: AsyncVectorEnv([scored_cart_pole] * 2), SCORED.format("VLMReward")),
+    "scored in processes": (lambda: AsyncVectorEnv([scored_cart_pole]), SCORED.format("VLMReward")),
     "scored and hidden": (lambda: [lambda: PlainMetadata(scored_cart_pole())], SCORED.format("VLMReward")),
 }
 

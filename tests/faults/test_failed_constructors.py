@@ -85,14 +85,16 @@ def test_a_bad_parameter_changes_no_vector():
     envs.close()
 
 
-@pytest.mark.parametrize("reward", ["BrokenReward", "BrokenSizeReward"])
-def test_a_reward_that_cannot_be_made(reward):
+@pytest.mark.parametrize(
+    ("reward", "num_workers"), [("BrokenReward", 0), ("BrokenSizeReward", 0), ("BrokenSizeReward", 1)]
+)
+def test_a_reward_that_cannot_be_made(reward, num_workers):
     """Of one environment, and of a vector, here and in a worker."""
     env = ChangingEnv()
     before = snapshot(env)
     envs = gym.vector.SyncVectorEnv([lambda: env])
-    several = partial(vlmrm_gym.VLMRewardVectorEnv, envs)
-    for construct in (partial(vlmrm_gym.VLMReward, env), several, partial(several, num_workers=1)):
+    several = partial(vlmrm_gym.VLMRewardVectorEnv, envs, num_workers=num_workers)
+    for construct in (several, *[partial(vlmrm_gym.VLMReward, env)] * (not num_workers)):
         with pytest.raises(ArithmeticError):
             construct(reward=f"test_failed_constructors:{reward}")
         assert envs.envs[0] is env

@@ -25,7 +25,11 @@ def score_again(next_observations):
     return score(renderer.render(next_observations[:, [0, 2]]))
 
 
-@pytest.mark.parametrize("algorithm", [QRDQN, SAC, TD3, DDPG, TQC, CrossQ], ids=lambda a: a.__name__)
+@pytest.mark.parametrize(
+    "algorithm",
+    [QRDQN, SAC, CrossQ, *(pytest.param(one, marks=pytest.mark.slow) for one in (TD3, DDPG, TQC))],
+    ids=lambda a: a.__name__,
+)
 def test_off_policy_algorithms_learn_from_the_rewards_of_their_transitions(algorithm, counting):
     """Stored rewards are those of the stored states."""
     make = partial(Counting, continuous=algorithm is not QRDQN)

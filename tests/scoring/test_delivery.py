@@ -21,7 +21,6 @@ from vlmrm_gym.rewards.model import ClipShape, fixed_size
 from vlmrm_gym.scoring.books import BookRules, EnvironmentBooks
 from vlmrm_gym.scoring.delivery import Scored
 from vlmrm_gym.scoring.remote import RemoteScorer
-from vlmrm_gym.scoring.select import SparseScoring
 
 LENGTHS = [[2, 3], [4], [1, 5, 2]]
 
@@ -172,7 +171,7 @@ def test_nothing_but_features_leaves_a_worker_and_frames_are_drawn_in_this_proce
 
 def pend(*parts, **clip):
     """The states of one environment, in parts of so many steps, which end an episode or do not."""
-    rules = {"max_bytes": 2**20, "chunk_size": 100, "sparse": SparseScoring(1), "clips": [ClipShape(**clip)]}
+    rules = {"max_bytes": 2**20, "chunk_size": 100, "score_every": 1, "clips": [ClipShape(**clip)]}
     books = EnvironmentBooks(0, BookRules(**rules, sees_first=False, ordered=False, keep_features=False, log=None))
     numbers = itertools.count()
     for count, ends in parts:

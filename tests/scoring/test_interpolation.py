@@ -1,9 +1,7 @@
 """`score_every`: what is drawn, what is interpolated between, and what is refused."""
 
-import warnings
 from typing import ClassVar
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from counting_env import Counting, Paid
@@ -13,8 +11,7 @@ from hypothesis.extra.numpy import arrays
 from reward_models import FaultyReward, PixelReward
 
 import vlmrm_gym
-from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv
-from vlmrm_gym.scoring.select import SparseScoring, interpolate
+from vlmrm_gym.scoring.select import choose_every, interpolate
 
 
 class WavyReward(PixelReward):
@@ -167,20 +164,6 @@ def test_what_cannot_be_interpolated_is_refused():
             vlmrm_gym.VLMRewardVectorEnv([Counting], **{"reward": WavyReward(), **options})
 
 
-def test_episodes_of_which_only_the_ends_are_scored_are_warned_of_once():
-    envs = make([Counting([5, 9])], score_every=8)
-    with pytest.warns(UserWarning, match="`score_every` is 8, and an episode had 5 steps") as caught:
-        (arrived,) = play(envs, 28)
-    assert len(caught) == 1
-    envs.close()
-    assert [infos["vlm_scored"].tolist() for infos in arrived[:1]] == [[True, False, False, False, True]]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        envs = make([Counting([9])], score_every=8)
-        play(envs, 18, flush_at=[4, 8])  # parts of an episode are not episodes
-        envs.close()
-
-
 class FaultyWavyReward(FaultyReward):
     """`FaultyReward` with the rewards of `WavyReward`."""
 
@@ -209,55 +192,13 @@ def test_scoring_that_fails_is_repeated(tmp_path):
     envs.close()
 
 
-def test_replay_buffers_keep_interpolated_rewards():
-    """Through Stable-Baselines3: `vlm_scored` is in the infos of an environment, beside `vlm_rewards`."""
-    base = Counting([12])
-    envs = VLMVecEnv(make([base], score_every=4))
-    buffer = DeferredReplayBuffer(100, envs.observation_space, envs.action_space, device="cpu", n_envs=1)
-    observation, scored = envs.reset(), []
-    for _ in range(24):
-        following, rewards, dones, infos = envs.step(np.zeros(1, dtype=int))
-        buffer.add(observation, following, np.zeros((1, 1)), rewards, dones, infos)
-        observation = following
-        scored += [own for info in infos for own in info.get("vlm_scored", [])]
-    envs.close()
-    grid = [0, 4, 8, 11]
-    always = wavy(base.expected_rewards).reshape(2, 12)
-    expected = [np.interp(np.arange(12), grid, own[grid]) for own in always]
-    np.testing.assert_allclose(buffer.rewards[:24, 0], np.concatenate(expected), rtol=1e-6)
-    assert np.flatnonzero(scored).tolist() == [*grid, *(12 + np.array(grid))]
-
-
-def test_views_of_a_humanoid():
-    """All views of the states that are chosen: scored states have their usual reward."""
-    scored = []
-    for options in ({}, {"score_every": 3}):
-        envs = gym.make_vec(
-            "VLMRM/Humanoid-kneel-v0",
-            num_envs=1,
-            episode_length=13,
-            camera="front-side",
-            combine_views="min",
-            **options,
-        )
-        envs.reset(seed=0)
-        envs.action_space.seed(0)
-        for _ in range(13):
-            *_, infos = envs.step(envs.action_space.sample())
-        scored.append((infos["vlm_rewards"][0], infos.get("vlm_scored", [None])[0]))
-        envs.close()
-    (always, _), (thirds, exact) = scored
-    assert np.flatnonzero(exact).tolist() == [0, 3, 6, 9, 12]
-    np.testing.assert_allclose(thirds[exact], always[exact], atol=1e-5)
-
-
 CURVES = arrays(np.float32, st.integers(1, 60), elements=st.floats(-100, 100, width=32))
 
 
 @given(curve=CURVES, every=st.integers(1, 60), size=st.integers(0, 2))
 def test_values_are_exact_where_they_are_known_and_linear_between(curve, every, size):
     """Rewards (T,) and features (T, 1, D); the first, every k-th and the last are known."""
-    chosen = SparseScoring(every).choose(len(curve))
+    chosen = choose_every(len(curve), every)
     assert chosen.tolist() == sorted({*range(0, len(curve), every), len(curve) - 1})
     columns = curve if size == 0 else np.stack([curve, -curve][:size], axis=-1)[:, None]
     values = interpolate(chosen, columns[chosen])

@@ -40,7 +40,8 @@ envs.flush()
     ("how", "reward", "num_workers", "backend"),
     [
         ("end", "SlowReward", 2, "process"),
-        ("end", "TorchReward", 0, "process"),  # a thread inside torch at interpreter exit would abort the program
+        # A thread inside torch at interpreter exit would abort the program.
+        pytest.param("end", "TorchReward", 0, "process", marks=pytest.mark.slow),
         ("SIGKILL", "SlowReward", 2, "process"),
         pytest.param("SIGINT", "SlowReward", 2, "process", marks=pytest.mark.slow),
         *(pytest.param(how, "SlowReward", 2, "ray", marks=pytest.mark.slow) for how in ("end", "SIGKILL")),

@@ -77,6 +77,7 @@ def test_workers_start_when_there_is_room(ray_cluster, caplog):
     queue.close()
 
 
+@pytest.mark.slow
 def test_a_cluster_without_room_is_an_error_after_a_while(ray_cluster):
     first = ray_vector([Counting()], ray_options={"num_cpus": 8})
     with pytest.raises(RuntimeError, match=r"for 1 seconds\. Nodes alive: .* \(8 CPUs, 0 GPUs\)\. Free"):
@@ -95,6 +96,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 def test_options_that_cannot_be_are_refused_at_once(ray_cluster):
     begun = time.monotonic()
     for options, message in REFUSED:
@@ -103,6 +105,7 @@ def test_options_that_cannot_be_are_refused_at_once(ray_cluster):
     assert time.monotonic() - begun < 60  # not the 600 s of `schedule`
 
 
+@pytest.mark.slow
 def test_a_reward_that_nodes_cannot_import(ray_cluster, tmp_path, monkeypatch):
     """It is imported in this process only, as one that is not installed on the nodes."""
     text = "import os\nif os.getpid() != %d: import no_such_library\ndef f(frames): return frames.mean((1, 2, 3))\n"
@@ -117,10 +120,8 @@ def test_versions_must_agree():
     assert compare_versions(here, here) == []
     (warning,) = compare_versions(here, {**here, "torch": "1.0"})
     assert "has torch 1.0" in warning
-    assert compare_versions(here, {**here, "Python": here["Python"].rpartition(".")[0] + ".99"}) == []
-    for name, version in (("Python", "3.9.1"), ("vlmrm_gym", "0.0.1")):
-        with pytest.raises(RuntimeError, match=f"must have the driver's version of Python.*{version}"):
-            compare_versions(here, {**here, name: version})
+    with pytest.raises(RuntimeError, match=r"has vlmrm_gym 0\.0\.1, the driver .* Use one image for all"):
+        compare_versions(here, {**here, "vlmrm_gym": "0.0.1"})
 
 
 def test_ray_that_is_missing_is_named(monkeypatch):

@@ -13,7 +13,7 @@ from vlmrm_gym.data.episode_log import EpisodeLog
 from vlmrm_gym.data.trajectory import COLUMNS, Trajectory
 from vlmrm_gym.rewards.model import ClipShape, Rewards
 from vlmrm_gym.scoring.requests import EpisodeMemory, Request, transition_keys
-from vlmrm_gym.scoring.select import EpisodeClips, Indices, SparseScoring, interpolate
+from vlmrm_gym.scoring.select import EpisodeClips, Indices, choose_every, interpolate
 from vlmrm_gym.states import SceneChange, StateList, States
 
 
@@ -87,7 +87,8 @@ class BookRules:
     """Of each encoder."""
     sees_first: bool
     """Whether the head sees the state before the first action."""
-    sparse: SparseScoring
+    score_every: int
+    """States of a chunk from one that is scored to the next."""
     ordered: bool
     """Whether the model encodes the states of an episode in order."""
     keep_features: bool
@@ -182,7 +183,6 @@ class EnvironmentBooks:
         episode = self._episode
         if not episode.length:
             return
-        self._rules.sparse.end_episode(episode.length)
         if self._rules.log is not None:
             trajectory = Trajectory(
                 states=States.concatenate(episode.states),
@@ -212,8 +212,8 @@ class EnvironmentBooks:
         numbers = episode.length + np.arange(count)
         keys, chosen, scored = transition_keys(self._env_index, episode.start + numbers), None, states
         exact = np.logical_and.reduce([numbers % shape.every == 0 for shape in rules.clips])
-        if rules.sparse.every > 1:
-            chosen = rules.sparse.choose(count)
+        if rules.score_every > 1:
+            chosen = choose_every(count, rules.score_every)
             scored, keys, exact = states[chosen], keys[chosen], np.isin(np.arange(count), chosen)
         request = Request(self._clips.extend(scored), keys, episode.memory)
         chunk = Chunk(episode, episode.length, offsets, exact, request, chosen)

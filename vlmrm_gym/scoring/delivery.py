@@ -18,7 +18,7 @@ from vlmrm_gym.scoring.books import BookedEpisode, BookRules, Chunk, Environment
 from vlmrm_gym.scoring.local import DirectScorer
 from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.queue import ScoringQueue
-from vlmrm_gym.scoring.select import SparseScoring, interpolate
+from vlmrm_gym.scoring.select import interpolate
 from vlmrm_gym.states import States
 
 Mask = NDArray[np.bool_]
@@ -95,7 +95,7 @@ class RewardDelivery:
     def __init__(
         self, encoding: ScoringQueue | DirectScorer, head: Any, num_envs: int, options: ScoringOptions
     ) -> None:
-        info, sparse = encoding.info, SparseScoring(options.score_every)
+        info = encoding.info
         self._encoding, self._task_reward_weight = encoding, options.task_reward_weight
         self.head, self.keeps_features = CurrentHead(head, info.fingerprint), options.return_features
         """Makes the rewards."""
@@ -106,10 +106,10 @@ class RewardDelivery:
         """True after an exception interrupted an update; only `reset` is allowed then, for all."""
         self._rules = BookRules(
             max_bytes=max(1, options.max_pending_bytes // 2 // num_envs),  # half is for states that were submitted
-            chunk_size=encoding.batch_size * sparse.every if options.overlap else sys.maxsize,
+            chunk_size=encoding.batch_size * options.score_every if options.overlap else sys.maxsize,
             clips=info.clips,
             sees_first=isinstance(head, SequenceHead) and head.sees_first,
-            sparse=sparse,
+            score_every=options.score_every,
             ordered=info.ordered,
             keep_features=options.return_features,
             log=options.episode_log,
@@ -269,7 +269,7 @@ class RewardDelivery:
             if self.keeps_features:
                 features[i] = scored.concatenate("features")
         infos = {"vlm_rewards": rewards, "vlm_episode_index": episodes, "vlm_reward_start": start}
-        if self._rules.sparse.every > 1 or any(clip.every > 1 for clip in self._rules.clips):
+        if self._rules.score_every > 1 or any(clip.every > 1 for clip in self._rules.clips):
             infos["vlm_scored"] = exact
         for i, scored in scored_parts.items():
             for key, value in scored.reported(self._task_reward_weight).items():

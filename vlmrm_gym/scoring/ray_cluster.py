@@ -3,7 +3,6 @@
 import atexit
 import logging
 import os
-import platform
 import signal
 import socket
 import threading
@@ -171,26 +170,19 @@ def choose_device(device: str, num_gpus: float) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Read the local versions of Python, this package, and the packages that rewards depend on."""
+    """The versions of this package here, and of those that rewards depend on. Ray compares Python's and its own."""
     packages = ("mujoco", "numpy", "open_clip_torch", "torch")
-    local = {"Python": platform.python_version(), "vlmrm_gym": __version__}
-    return local | {package: metadata.version(package) for package in packages}
+    return {"vlmrm_gym": __version__} | {package: metadata.version(package) for package in packages}
 
 
 def compare_versions(driver: Mapping[str, str], node: Mapping[str, str]) -> list[str]:
-    """Make warnings about versions here that differ from the driver's; a RuntimeError if no actor can run with them."""
-    minor = [one["Python"].rpartition(".")[0] for one in (driver, node)]
-    if minor[0] != minor[1] or driver["vlmrm_gym"] != node["vlmrm_gym"]:
-        raise RuntimeError(
-            f"The nodes of the Ray cluster must have the driver's version of Python and of vlmrm_gym. Node "
-            f"{socket.gethostname()} has Python {node['Python']} and vlmrm_gym {node['vlmrm_gym']}, the driver has "
-            f"Python {driver['Python']} and vlmrm_gym {driver['vlmrm_gym']}. Use one image for all."
-        )
-    return [
-        f"A node of the Ray cluster has {name} {node[name]}, the driver {version}: rewards may differ."
-        for name, version in driver.items()
-        if name not in ("Python", "vlmrm_gym") and node[name] != version
-    ]
+    """Make warnings about versions here that differ from the driver's; a RuntimeError if this package's do."""
+    differing = [name for name in driver if node[name] != driver[name]]
+    host = f"Node {socket.gethostname()} of the Ray cluster"
+    found = [f"{host} has {name} {node[name]}, the driver {driver[name]}" for name in differing]
+    if "vlmrm_gym" in differing:
+        raise RuntimeError(f"{found[0]}. Use one image for all.")
+    return [f"{one}: rewards may differ." for one in found]
 
 
 def _connect(ray: Any) -> bool:

@@ -1,6 +1,5 @@
 """Which states are scored, and what of: clips of an episode's states, held rewards, every k-th state."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -82,25 +81,9 @@ class EpisodeClips:
         return replace(States.concatenate(parts), clips=index.reshape(clips.shape))
 
 
-class SparseScoring:
-    """Scores the first, every k-th and the last state of every chunk."""
-
-    def __init__(self, every: int) -> None:
-        self.every, self._warned = every, False
-
-    def end_episode(self, length: int) -> None:
-        """Warn, once, of an episode of which only the ends are scored."""
-        if 2 < length <= self.every and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"`score_every` is {self.every}, and an episode had {length} steps: only its first and its last are "
-                "scored. Pass a smaller one.",
-                stacklevel=2,
-            )
-
-    def choose(self, count: int) -> Indices:
-        """The states of a chunk that are scored: the first of `count`, every k-th, and the last."""
-        return np.unique(np.append(np.arange(0, count, self.every), count - 1))
+def choose_every(count: int, every: int) -> Indices:
+    """The states of a chunk that are scored: the first of `count`, every so manyth, and the last."""
+    return np.unique(np.append(np.arange(0, count, every), count - 1))
 
 
 def interpolate(chosen: Indices, values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -97,7 +97,8 @@ class LateReplayBuffer(TensorDictReplayBuffer):
         """The transitions with these numbers, in order."""
         starts = [start for start, _ in self._batches]
         owners = np.searchsorted(starts, numbers, side="right") - 1
-        return torch.cat([self._batches[i][1][numbers[owners == i] - starts[i]] for i in np.unique(owners)])
+        parts: list[Any] = [self._batches[i][1][numbers[owners == i] - starts[i]] for i in np.unique(owners)]
+        return torch.cat(parts)  # pyright: ignore[reportReturnType]
 
     def sample(self, *arguments: Any, **options: Any) -> Any:
         """Draw transitions. A RuntimeError: there is none with its reward, or `relabel` has to be called."""
@@ -117,7 +118,8 @@ class LateReplayBuffer(TensorDictReplayBuffer):
         self._late.relabel(head)
         if count := len(self._late):
             places, rewards = (torch.from_numpy(self._late.columns[name][:count]) for name in ("places", "rewards"))
-            self._storage.get(slice(None))["next", "reward"][places] = rewards[:, None]
+            storage: Any = self._storage
+            storage.get(slice(None))["next", "reward"][places] = rewards[:, None]
 
 
 def _find_env(env: Any) -> VLMRewardEnv:
