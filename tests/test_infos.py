@@ -89,14 +89,6 @@ def test_vec_env_infos_have_the_listed_keys(features, sparse):
     envs.close()
 
 
-def test_keys_of_captured_states():
-    env = vlmrm_gym.CaptureState(gym.make("CartPole-v1", render_mode="rgb_array"))
-    env.reset(seed=0)
-    assert {key for key in env.step(0)[4] if key.startswith("vlm_")} == {schema.STATE_KEY}
-    assert env.metadata[schema.STATE_KEY]
-    env.close()
-
-
 def test_success_is_read_with_and_without_a_mask():
     """Each environment's own report; that of the episode that ended where it was reset in the same step."""
     some, true = np.array([True, False, True]), np.array([True, True, False])

@@ -119,7 +119,9 @@ def test_new_transitions_replace_the_oldest_also_by_an_episode_longer_than_the_c
 def test_nothing_is_sampled_before_a_reward_has_arrived():
     env = counting([[50]])
     buffer = LateReplayBuffer(env, 100, batch_size=8)
-    buffer.extend(env.rollout(10))
+    data = env.rollout(10).reshape(-1)
+    buffer.extend(data[:9])
+    buffer.add(data[9])
     with pytest.raises(RuntimeError, match="There is nothing to sample: 10 transitions wait for their rewards"):
         buffer.sample()
     env.close()

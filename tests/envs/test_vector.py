@@ -218,7 +218,7 @@ def test_frames_of_native_vector_environments_are_stored():
 @pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")  # from so far away
 def test_the_camera_and_the_quality_reach_views_and_rewards():
     def seen(**kwargs):
-        made = [lambda: gym.make("Humanoid-v5", render_mode="rgb_array", max_episode_steps=1)]
+        made = [lambda: gym.make("Humanoid-v5", render_mode="rgb_array", max_episode_steps=1, width=96, height=96)]
         envs = make(made, "a humanoid robot standing up", **kwargs)
         envs.reset(seed=0)
         infos = envs.step(np.zeros((1, 17), dtype=np.float32))[4]

@@ -22,8 +22,6 @@ from vlmrm_gym.scoring.books import BookRules, EnvironmentBooks
 from vlmrm_gym.scoring.delivery import Scored
 from vlmrm_gym.scoring.remote import RemoteScorer
 
-LENGTHS = [[2, 3], [4], [1, 5, 2]]
-
 
 def make(lengths, **options):
     """Environments whose rewards are twice the count plus 1, plus a quarter of their own, and these environments."""
@@ -103,18 +101,6 @@ def test_every_transition_gets_its_own_reward_once(lengths, mode, options, calls
     assert arrived == [len(base.expected_rewards) for base in bases]
     assert envs.pending_bytes == 0
     assert not envs.flush()["_vlm_rewards"].any()
-    envs.close()
-
-
-def test_rewards_of_every_step_have_the_same_features_and_parts():
-    envs, bases = make(LENGTHS, autoreset_mode="SameStep", scoring="step")
-    envs.reset(seed=0)
-    for step in range(9):
-        _, rewards, *_, infos = envs.step(np.zeros(3, dtype=int))
-        numbers = np.array([base.expected_rewards[step] for base in bases])
-        np.testing.assert_array_equal(rewards, 2 * numbers + 1 + 0.25 * (numbers % 7))
-        assert [features[0, 0, 0] for features in infos["vlm_features"]] == numbers.tolist()
-        assert [own.tolist() for own in infos["vlm_task_rewards"]] == [[0.25 * (number % 7)] for number in numbers]
     envs.close()
 
 

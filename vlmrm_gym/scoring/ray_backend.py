@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from vlmrm_gym._util.errors import Closable, close_on_error
+from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.system import usable_cores
 from vlmrm_gym.scoring.options import ScoringOptions
 from vlmrm_gym.scoring.ray_cluster import Cluster, choose_device, compare_versions, versions
@@ -30,7 +30,7 @@ from vlmrm_gym.scoring.worker import picklable, serve
 logger = logging.getLogger(__name__)
 
 PLACEMENT_TIMEOUT = 10.0  # seconds that actors may wait for a place once one has it
-PATIENCE = 0.25  # seconds after which an actor reports progress, if it has nothing else to say
+PATIENCE = 0.25  # seconds that an actor waits for something to say
 WARN_AFTER = 2.0  # seconds that an actor waits for a node before a warning is logged
 CHECK_EVERY = 2.0  # seconds between checks that a cluster that we started lives
 KILL_TIMEOUT = 1.0  # seconds before an actor on this node is killed by a signal
@@ -39,8 +39,8 @@ LOG_TIMEOUT = 10.0  # seconds to read the log on the node of a dead actor
 
 def start(make_encoder: MakeEncoder, make_renderer: MakeRenderer, options: ScoringOptions) -> StartedScorers:
     """Start the actors; wait for the models of those that the cluster has room for."""
-    opened: list[Closable] = [cluster := Cluster()]  # the newest first
-    with close_on_error(opened):
+    scorers = list[RemoteScorer]()
+    with contextlib.closing(Cluster.connect()) as cluster, close_on_error(scorers):
         actor_options = cluster.actor_options(options)
         _actor_class(cluster.ray, actor_options)  # Ray checks them
         device = choose_device(options.device, actor_options["num_gpus"])
@@ -49,15 +49,10 @@ def start(make_encoder: MakeEncoder, make_renderer: MakeRenderer, options: Scori
         encoder = cloudpickle.dumps(partial(make_encoder, device=device))
         siblings = set[RayChannel]()
         start_worker = partial(RayChannel, cluster, actor_options, environment, options.timeouts["schedule"], siblings)
-        scorers = list[RemoteScorer]()
         for _ in range(options.num_workers):
-            opened.insert(0, share := Cluster())
-            scorers.append(RemoteScorer(start_worker, encoder, options.timeouts, share))
-            opened.insert(0, scorers[-1])
+            scorers.append(RemoteScorer(start_worker, encoder, options.timeouts))
             Cluster.scorers.add(scorers[-1])
-        started = finish_start(scorers, _wait_for_places(scorers), make_renderer)
-    cluster.close()  # each scorer holds its own share
-    return started
+        return finish_start(scorers, _wait_for_places(scorers), make_renderer)
 
 
 def _wait_for_places(scorers: list[RemoteScorer]) -> list[RemoteScorer]:
@@ -105,16 +100,13 @@ class ScoringActor:
         self._messages.put(message)
 
     def get(self, patience: float) -> list[bytes]:
-        """Take all pickled replies, once one is more than progress, or after some seconds."""
-        until, taken, urgent = time.monotonic() + patience, list[bytes](), False
-        while not (urgent and self._replies.empty()):
-            try:
-                kind, payload = self._replies.get(timeout=0.0 if urgent else max(0.0, until - time.monotonic()))
-            except queue.Empty:
-                break
-            taken.append(pickle.dumps((kind, payload), protocol=5))
-            urgent |= kind != "progress"
-        return taken
+        """Take all replies, pickled, once there is one, or after some seconds."""
+        replies = list[tuple[str, Any]]()
+        with contextlib.suppress(queue.Empty):
+            replies.append(self._replies.get(timeout=patience))
+            while True:
+                replies.append(self._replies.get_nowait())
+        return [pickle.dumps(reply, protocol=5) for reply in replies]
 
     def _serve(self, driver: Mapping[str, str]) -> None:
         try:
@@ -148,7 +140,7 @@ def _actor_class(ray: Any, options: Mapping[str, Any]) -> Any:
 
 
 class RayChannel:
-    """A `Channel` to a new Ray actor. One call to its `get` is always waiting.
+    """A `Channel` to a new Ray actor, with a share of the cluster. One call to its `get` is always waiting.
 
     `siblings` are all channels of the same scorers. While none of them has a place, `schedule` seconds are the limit.
     """
@@ -174,6 +166,7 @@ class RayChannel:
         self._place_ref = self._actor.place.remote()
         self._replies: deque[bytes] = deque()
         self._ask()
+        cluster.share()
         siblings.add(self)
 
     def _ask(self) -> None:
@@ -257,17 +250,23 @@ class RayChannel:
         self._killed = True
 
     def close(self) -> None:
+        """Kill the actor, and release the share."""
+        if self in self._siblings:
+            self._siblings.discard(self)
+            with contextlib.suppress(Exception):  # the cluster or process is gone
+                self._kill_actor()
+            self._cluster.close()
+
+    def _kill_actor(self) -> None:
         """Kill the actor: by a signal if it is on this node and does not respond to Ray, as a stopped process."""
-        self._siblings.discard(self)
         if not self._cluster.is_connected:
             return
-        with contextlib.suppress(Exception):  # the cluster or process is gone
-            if not self._cluster.why_dead():  # a dead head would be waited for
-                self._ray.kill(self._actor, no_restart=True)
-            place, until = self._place, time.monotonic() + KILL_TIMEOUT
-            if place is None or place.node_id != self._ray.get_runtime_context().get_node_id():
-                return
-            while b"ScoringActor" in Path(f"/proc/{place.pid}/cmdline").read_bytes():  # the ID has not been reused
-                if time.monotonic() > until:
-                    return os.kill(place.pid, signal.SIGKILL)
-                time.sleep(0.02)
+        if not self._cluster.why_dead():  # a dead head would be waited for
+            self._ray.kill(self._actor, no_restart=True)
+        place, until = self._place, time.monotonic() + KILL_TIMEOUT
+        if place is None or place.node_id != self._ray.get_runtime_context().get_node_id():
+            return
+        while b"ScoringActor" in Path(f"/proc/{place.pid}/cmdline").read_bytes():  # the ID has not been reused
+            if time.monotonic() > until:
+                return os.kill(place.pid, signal.SIGKILL)
+            time.sleep(0.02)

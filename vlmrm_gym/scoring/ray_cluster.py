@@ -49,42 +49,53 @@ def _stop_all() -> None:
     for scorer in list(Cluster.scorers):
         scorer.abort()
     until = time.monotonic() + EXIT_TIMEOUT
-    while Cluster.num_shares and time.monotonic() < until:
+    while Cluster.newest is not None and Cluster.newest.num_shares and time.monotonic() < until:
         time.sleep(0.02)
 
 
 class Cluster:
-    """A share of the connection to Ray, of `ray.init`, `RAY_ADDRESS` or a local one: the last closes what we opened."""
+    """The connection to Ray: that of `ray.init`, or ours, to `RAY_ADDRESS` or a local cluster.
+
+    Every worker has a share of it. Ours ends with the last one.
+    """
 
     scorers: ClassVar["weakref.WeakSet[Any]"] = weakref.WeakSet()
     """Scorers that are aborted when the interpreter exits, before the connection ends."""
-    num_shares, _lock = 0, threading.RLock()
-    _connection, _is_ours, _is_local = "", False, False
+    newest: ClassVar["Cluster | None"] = None
+    _lock = threading.RLock()
 
-    def __init__(self) -> None:
-        self.ray, self._released, cls = import_ray(), False, Cluster
+    def __init__(self, ray: Any) -> None:
+        self.ray, self.num_shares = ray, 0
+        self._is_ours = not ray.is_initialized()
+        self.is_local = self._is_ours and _connect(ray)
+        """Whether we have started it, on this machine."""
+        self._connection = _worker_id(ray)
+
+    @classmethod
+    def connect(cls) -> "Cluster":
+        """Take a share of the connection, which is made if there is none."""
+        ray, newest = import_ray(), cls.newest
         with cls._lock:
-            is_ours = not self.ray.is_initialized()
-            is_local = is_ours and _connect(self.ray)
-            self._connection = self.ray.get_runtime_context().get_worker_id()
-            if self._connection != cls._connection:  # shares of an earlier connection no longer count
-                cls._connection, cls._is_ours, cls._is_local, cls.num_shares = self._connection, is_ours, is_local, 0
-            cls.num_shares += 1
-            self.is_local = cls._is_local  # started by us on this machine
+            if newest is None or not ray.is_initialized() or newest._connection != _worker_id(ray):
+                newest = cls.newest = cls(ray)
+            return newest.share()
 
     @property
     def is_connected(self) -> bool:
         """Whether Ray is connected. Most Ray calls would otherwise start a new cluster."""
-        return self.ray.is_initialized() and self._connection == Cluster._connection
+        return self.ray.is_initialized() and self is Cluster.newest
+
+    def share(self) -> "Cluster":
+        """Take another share."""
+        with Cluster._lock:
+            self.num_shares += 1
+        return self
 
     def close(self) -> None:
-        """Release the share."""
+        """Release a share."""
         with Cluster._lock:
-            if self._released or self._connection != Cluster._connection:
-                return
-            self._released = True
-            Cluster.num_shares -= 1
-            if Cluster.num_shares == 0 and Cluster._is_ours and self.is_connected:
+            self.num_shares -= 1
+            if not self.num_shares and self._is_ours and self.is_connected:
                 self.ray.shutdown()
 
     def alive(self) -> list[Mapping[str, Any]]:
@@ -183,6 +194,11 @@ def compare_versions(driver: Mapping[str, str], node: Mapping[str, str]) -> list
     if "vlmrm_gym" in differing:
         raise RuntimeError(f"{found[0]}. Use one image for all.")
     return [f"{one}: rewards may differ." for one in found]
+
+
+def _worker_id(ray: Any) -> str:
+    """The ID of this process in a cluster, another one for each connection."""
+    return ray.get_runtime_context().get_worker_id()
 
 
 def _connect(ray: Any) -> bool:

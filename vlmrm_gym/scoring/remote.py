@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from vlmrm_gym._util.errors import Closable
 from vlmrm_gym.rewards.model import Features
 from vlmrm_gym.scoring.requests import StateBatch
 from vlmrm_gym.scoring.scorer import MakeRenderer, StartedScorers, WorkerDied
@@ -94,20 +93,15 @@ class Watchdog:
 class RemoteScorer:
     """A `Scorer` with one worker at a time.
 
-    The first message to each worker is `make_encoder`, a pickled function. `connection` is what workers need, closed
-    with the scorer.
+    The first message to each worker is `make_encoder`, a pickled function.
     """
 
     def __init__(
-        self,
-        start_worker: Callable[[], Channel],
-        make_encoder: bytes,
-        timeouts: Mapping[str, float | None],
-        connection: Closable | None = None,
+        self, start_worker: Callable[[], Channel], make_encoder: bytes, timeouts: Mapping[str, float | None]
     ) -> None:
         self._start_worker, self._make_encoder, self._timeouts = start_worker, make_encoder, timeouts
-        self._connection, self._renderer = connection, b""
-        self._closed, self._replacing = False, threading.RLock()  # reentrant: garbage collection may close it here
+        self._renderer, self._closed = b"", False
+        self._replacing = threading.RLock()  # reentrant: garbage collection may close it here
         self._connect()
 
     def _connect(self) -> None:
@@ -194,8 +188,6 @@ class RemoteScorer:
         """Kill the worker and wait for it to end."""
         self.abort()
         self._channel.close()
-        if self._connection is not None:
-            self._connection.close()
 
 
 def finish_start(

@@ -71,6 +71,10 @@ class LateReplayBuffer(TensorDictReplayBuffer):
         self._num_added += len(flat)
         return self.receive(**options)
 
+    def add(self, data: TensorDictBase) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Add one transition, as `extend`."""
+        return self.extend(data.unsqueeze(0))
+
     def receive(self, **options: Any) -> torch.Tensor:
         """Store the transitions whose rewards have arrived: after `env.flush()`. `extend` does it itself."""
         late_ones, self._unclaimed = [*self._unclaimed, *self._env.take_late()], []
