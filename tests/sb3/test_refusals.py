@@ -25,12 +25,11 @@ from vlmrm_gym.sb3 import (
 )
 
 CARTPOLE = "VLMRM/CartPole-v1"
-REPLAY = r"Received a {}\. Pass replay_buffer_class=DeferredReplayBuffer, or make .*scoring=\"step\""
+REPLAY = r"Received a {}\. Pass replay_buffer_class=DeferredReplayBuffer; or make .*scoring=\"step\""
 ROLLOUT = (
     r"Received a {}\. Pass rollout_buffer_class=DeferredRolloutBuffer, "
-    r'rollout_buffer_kwargs=\{{"rewards": RewardHandle\(envs\)\}}, or make .* scoring="step"'
+    r'rollout_buffer_kwargs=\{{"rewards": RewardHandle\(envs\)\}}; or make .* scoring="step"'
 )
-STEP = r'Received a {}\. Make the environments with scoring="step"\.'
 
 
 def stacked(envs):
@@ -43,8 +42,8 @@ def stacked(envs):
         (DQN, "ReplayBuffer", REPLAY, {"wrap": stacked}),
         (TRPO, "RolloutBuffer", ROLLOUT, {}),
         (A2C, "DictRolloutBuffer", ROLLOUT, {"make": CountingDict}),
-        (DQN, "NStepReplayBuffer", STEP, {"n_steps": 3}),
-        (RecurrentPPO, "RecurrentRolloutBuffer", STEP, {"policy": "MlpLstmPolicy"}),
+        (DQN, "NStepReplayBuffer", REPLAY, {"n_steps": 3}),
+        (RecurrentPPO, "RecurrentRolloutBuffer", ROLLOUT, {"policy": "MlpLstmPolicy"}),
     ],
 )
 def test_buffers_that_do_not_wait_are_refused(algorithm, buffer, remedy, options, counting):

@@ -6,13 +6,7 @@ from typing import Any, ClassVar, Self, cast
 
 import gymnasium as gym
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.buffers import (
-    BaseBuffer,
-    DictReplayBuffer,
-    DictRolloutBuffer,
-    ReplayBuffer,
-    RolloutBuffer,
-)
+from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 from stable_baselines3.her import HerReplayBuffer
@@ -88,19 +82,16 @@ def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, envs: Any
         return
     if not deferred:
         return
-    alternative = 'make the environments with scoring="step".'
-    if type(buffer) in (ReplayBuffer, DictReplayBuffer):
-        remedy = f"Pass replay_buffer_class=DeferredReplayBuffer, or {alternative}"
-    elif type(buffer) in (RolloutBuffer, DictRolloutBuffer):
-        kwargs = 'rollout_buffer_kwargs={"rewards": RewardHandle(envs)}'
-        remedy = f"Pass rollout_buffer_class=DeferredRolloutBuffer, {kwargs}, or {alternative}"
-    else:
-        remedy = alternative.capitalize()
+    waits = 'rollout_buffer_class=DeferredRolloutBuffer, rollout_buffer_kwargs={"rewards": RewardHandle(envs)}'
+    if isinstance(algorithm, OffPolicyAlgorithm):
+        waits = "replay_buffer_class=DeferredReplayBuffer"
     featured = find_featured(envs.envs)
     learns = featured is not None and featured.head.head is None
     end = "the reward has its first head" if learns else "an episode has been scored"
-    waiting = f"`env` gives NaN rewards until {end}, so the buffer of {type(algorithm).__name__} must wait for them."
-    raise ValueError(f"{waiting} Received a {type(buffer).__name__}. {remedy}")
+    raise ValueError(
+        f"`env` gives NaN rewards until {end}, so the buffer of {type(algorithm).__name__} must wait for them. "
+        f'Received a {type(buffer).__name__}. Pass {waits}; or make the environments with scoring="step".'
+    )
 
 
 def check_n_steps(n_steps: int) -> None:
