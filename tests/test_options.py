@@ -1,6 +1,5 @@
 """Options are declared once: every door, file and flag is derived from their fields."""
 
-import ast
 import inspect
 import json
 import os
@@ -137,35 +136,6 @@ def test_the_tables_of_the_guide_are_those_of_the_fields():
     text = make["PAGE"].read_text()
     assert make["fill"](text) == text, "run python docs/make_keywords.py"
     assert {*SINGLE, *FOR_VECTORS} - {"autoreset_mode"} <= set(re.findall(r"^\| `(\w+)` \|", text, re.M))
-
-
-def test_every_option_is_declared_in_one_place():
-    """Among the classes of doors, files and commands; the device where an agent learns is another one."""
-    found = set()
-    for path in (ROOT / "vlmrm_gym").rglob("*.py"):
-        place = path.relative_to(ROOT / "vlmrm_gym").as_posix()
-        if place.startswith(("tools/cli/", "tools/train/", "sb3/", "envs/", "scoring/options.py")):
-            kinds = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
-            found |= {
-                (place, kind.name, node.target.id)
-                for kind in kinds
-                for node in kind.body
-                if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-            }
-            construct = [one for kind in kinds for one in kind.body if getattr(one, "name", "") == "__init__"]
-            found |= {(place, "", arg.arg) for one in construct for arg in one.args.kwonlyargs}
-    places = {}
-    for place, kind, name in found:
-        if name in FileOptions.__dataclass_fields__:
-            places.setdefault(name, []).append((place, kind))
-    assert sorted(places.pop("device")) == [
-        ("scoring/options.py", "DeviceOption"),
-        ("tools/train/config.py", "RLConfig"),
-    ]
-    assert places.keys() | {"device"} == FileOptions.__dataclass_fields__.keys()
-    for name in ("camera", "combine_views"):
-        places[name].remove(("tools/cli/check.py", "Check"))  # it takes several values, with the same help
-    assert {name: at for name, at in places.items() if len(at) > 1 or at[0][0] != "scoring/options.py"} == {}
 
 
 def test_backends_are_those_that_can_be_chosen():

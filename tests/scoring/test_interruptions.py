@@ -82,7 +82,10 @@ def test_exceptions_at_any_moment_change_no_reward_that_is_delivered(alarm, opti
         take(envs.step(NOTHING)[4])
     take(envs.reset(seed=0)[1])
     a_step = (time.monotonic() - begun) / 100
-    for number in range(1_500):
+    for number in range(15_000):
+        counts = [len(own.keys() & rewards.keys()) for own, rewards in zip(expected, received, strict=True)]
+        if raised > 250 and min(counts) > 200:
+            break
         try:
             alarm(chance.uniform(1e-5, 4 * a_step))  # most steps pass, on machines of any speed
             infos = envs.flush() if number % 50 == 0 else envs.step(NOTHING)[4]
@@ -94,11 +97,11 @@ def test_exceptions_at_any_moment_change_no_reward_that_is_delivered(alarm, opti
         take(infos)
         for i in np.flatnonzero(infos.get("_vlm_step_index", [])):
             expected[i][infos["vlm_step_index"][i]] = bases[i].count
+    else:
+        raise AssertionError("too few rewards or exceptions")
     take(envs.flush())
     for own, rewards in zip(expected, received, strict=True):
         assert {index: reward for index, reward in rewards.items() if own.get(index, reward) != reward} == {}
-        assert len(own.keys() & rewards.keys()) > 200
-    assert raised > 50
     envs.close()
 
 

@@ -74,8 +74,9 @@ class Cluster:
     @classmethod
     def connect(cls) -> "Cluster":
         """Take a share of the connection, which is made if there is none."""
-        ray, newest = import_ray(), cls.newest
+        ray = import_ray()
         with cls._lock:
+            newest = cls.newest
             if newest is None or not ray.is_initialized() or newest._connection != _worker_id(ray):
                 newest = cls.newest = cls(ray)
             return newest.share()
