@@ -77,17 +77,17 @@ class Video:
             raise InputError(f"{path} cannot be read: {truncate(reason[0])}. Pass a video, or a folder of pictures.")
         width, height = map(int, headers["dimensions"].split("x"))
         base, size, layout = Fraction(headers["tb"]), (width, height), read_layout(path)
+        frame_size, note = size, None
+        if layout is not None and layout.video_size == size:
+            frame_size = layout.frame_size
+            note = f"{path}: the strip below the frames is left out. Frames of {_by(frame_size)} are scored."
+        elif layout is not None:
+            note = (
+                f"{path} had a strip below its frames, and its size has changed since, from {_by(layout.video_size)} "
+                f"to {_by(size)}. Whole pictures are scored. Score the original."
+            )
         seconds = np.array([np.nan if one == "NOPTS" else float(int(one) * base) for one in shown])
-        if layout is None:
-            return cls(path, seconds, size, size, None)
-        if layout.video_size == size:
-            note = f"{path}: the strip below the frames is left out. Frames of {_by(layout.frame_size)} are scored."
-            return cls(path, seconds, size, layout.frame_size, note)
-        note = (
-            f"{path} had a strip below its frames, and its size has changed since, from {_by(layout.video_size)} to "
-            f"{_by(size)}. Whole pictures are scored. Score the original."
-        )
-        return cls(path, seconds, size, size, note)
+        return cls(path, seconds, size, frame_size, note)
 
     def frames(self) -> Generator[TimedFrame]:
         """Decode it: each picture once, at its own time; see `frame_size`. An InputError if it is damaged."""
@@ -110,8 +110,9 @@ class Video:
 def read_layout(path: Path) -> Layout | None:
     """Read the layout that a video's metadata have; None if they have none, or the file cannot be read."""
     read = subprocess.run(_ffmpeg(path, "-f", "ffmetadata", "-"), capture_output=True, check=False)
-    comment = _COMMENT.search(read.stdout.decode(errors="replace"))
-    video_width, video_height, width, height = (0, 0, 0, 0) if comment is None else map(int, comment.groups())
+    if (comment := _COMMENT.search(read.stdout.decode(errors="replace"))) is None:
+        return None
+    video_width, video_height, width, height = map(int, comment.groups())
     is_part = 0 < width <= video_width and 0 < height <= video_height
     return Layout((video_width, video_height), (width, height)) if is_part else None
 

@@ -23,7 +23,7 @@ from vlmrm_gym.states.states import States
 _MAX_LABELS = 2**28
 """Bytes of a table."""
 _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
-_VALUES = {"": None, "0": False, "false": False, "1": True, "true": True}
+_VALUES = {"": np.nan, "0": 0.0, "false": 0.0, "1": 1.0, "true": 1.0}
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -107,25 +107,13 @@ def open_table(path: Path, columns: Sequence[str]) -> "csv.DictReader[str]":
 def read_video_labels(path: Path, sources: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
     """Read which frames of videos are successes: for each video float64 (T,), 1, 0, or NaN where there is no label.
 
-    A CSV file has the columns `video`, a name in `sources` or its last part, with or without its suffix; `success`, 0,
-    1, true or false; and `frame`, from 0: without one a line is for all frames. `sources` are videos by their names,
-    each with a `count` of frames. An InputError if the file cannot be read, a line is of no video or frame, or there
-    are not both successes and failures.
+    The columns are `video`, a name in `sources` or its last part, with or without its suffix; `success`; and `frame`,
+    which may lack. `sources` are videos by their names, each with a `count` of frames. An InputError as of
+    `_read_success`, or if there are not both successes and failures.
     """
     labels = {name: np.full(one.count, np.nan) for name, one in sources.items()}
-    meant = {alias: name for name in labels for alias in (Path(name).stem, Path(name).name, name)}
-    with reading(path, csv.Error):
-        table = open_table(path, ("video", "success"))
-        for row in table:
-            video, frame, success = ((row.get(name) or "").strip() for name in ("video", "frame", "success"))
-            own = labels.get(meant.get(video, ""), np.empty(0))
-            is_frame = not frame or (_NUMBER.fullmatch(frame) and int(frame) < len(own))
-            if not len(own) or not is_frame or _VALUES.get(success.lower()) is None:
-                raise InputError(
-                    f"{path}, line {table.line_num}: `video` must be one of the videos, `frame` empty or one of its "
-                    f"frames, and `success` 0, 1, true or false. Received {short_repr([video, frame, success])}."
-                )
-            own[slice(None) if not frame else int(frame)] = _VALUES[success.lower()]
+    meant = {alias: own for name, own in labels.items() for alias in (Path(name).stem, Path(name).name, name)}
+    _read_success(path, "video", "frame", meant, ("video", "success"))
     found = np.concatenate(list(labels.values()))
     if not {0.0, 1.0} <= set(found.tolist()):
         received = f"labels of {int((found >= 0).sum()):,} frames, all alike"
@@ -136,31 +124,40 @@ def read_video_labels(path: Path, sources: Mapping[str, Any]) -> dict[str, NDArr
 def read_labels(path: Path, rollouts: Sequence[Trajectory]) -> list[NDArray[np.bool_]]:
     """Read whether each state of a dataset's rollouts, in order, is a success: bool (T,) for each rollout.
 
-    A CSV file has the columns `episode`, `step` and `success` (0, 1, true or false), in any order, and a line for every
-    step of every episode. Step 0 is the state after the first action. Other columns are ignored. An InputError if the
-    file cannot be read, lacks a column or the label of a step, or has a line for a step that does not exist, two for
-    the same step, or an unreadable value.
+    The columns are `episode`, `step` and `success`. Step 0 is the state after the first action. An InputError as of
+    `_read_success`, or if the label of a step is missing.
     """
-    places = [(i, step) for i, rollout in enumerate(rollouts) for step in range(len(rollout))]
-    labels, unread = dict[tuple[int, int], bool | None](), set(places)
-    with reading(path, csv.Error):
-        table = open_table(path, LABELS)
-        for row in table:
-            words = [(row[name] or "").strip().lower() for name in LABELS]
-            episode, step = (int(word) if _NUMBER.fullmatch(word) else -1 for word in words[:2])
-            if (episode, step) not in unread or words[2] not in _VALUES:
-                raise InputError(
-                    f"{path}, line {table.line_num}: `episode` and `step` must be a step of the dataset, each in one "
-                    f"line, and `success` 0, 1, true or false. Received {short_repr([row[name] for name in LABELS])}."
-                )
-            unread.remove((episode, step))
-            labels[episode, step] = _VALUES[words[2]]
-    if lacking := [place for place in places if labels.get(place) is None]:
-        first = ", ".join(f"step {step} of episode {episode}" for episode, step in lacking[:3])
+    labels = [np.full(len(rollout), np.nan) for rollout in rollouts]
+    _read_success(path, "episode", "step", {str(i): own for i, own in enumerate(labels)}, LABELS)
+    if lacking := [(step, i) for i, own in enumerate(labels) for step in np.flatnonzero(np.isnan(own))]:
+        first = ", ".join(f"step {step} of episode {i}" for step, i in lacking[:3])
         more = f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else ""
         raise InputError(
-            f"{path} must have a label for every step. {len(lacking):,} of {len(places):,} lack one: {first}{more}. "
-            "Write 0 or 1 in the column `success`."
+            f"{path} must have a label for every step. {len(lacking):,} of {sum(map(len, labels)):,} lack one: "
+            f"{first}{more}. Write 0 or 1 in the column `success`."
         )
-    ends = np.cumsum([len(rollout) for rollout in rollouts])
-    return np.split(np.array([labels[place] for place in places], dtype=np.bool_), ends[:-1])
+    return [own == 1 for own in labels]
+
+
+def _read_success(
+    path: Path, whole: str, part: str, labels: Mapping[str, NDArray[np.float64]], columns: Sequence[str]
+) -> None:
+    """Read a CSV file into `labels`, float64 (T,) by the name in the column `whole`; what it lacks stays NaN.
+
+    `part` is a number from 0; a line without one is for all T. `success` is 0, 1, true, false or empty. Other columns
+    are ignored. An InputError if the file cannot be read, lacks one of `columns`, or has a line of something else, or a
+    second label of the same place.
+    """
+    with reading(path, csv.Error):
+        table = open_table(path, columns)
+        for row in table:
+            name, number, success = words = [(row.get(column) or "").strip() for column in (whole, part, "success")]
+            own = labels.get(name, np.empty(0))
+            is_part = not number or (_NUMBER.fullmatch(number) and int(number) < len(own))
+            places = slice(None) if not number or not is_part else int(number)
+            if not len(own) or not is_part or success.lower() not in _VALUES or not np.isnan(own[places]).all():
+                raise InputError(
+                    f"{path}, line {table.line_num}: `{whole}` must be one of the {whole}s, `{part}` empty or one of "
+                    f"its {part}s, each in one line, and `success` 0, 1, true or false. Received {short_repr(words)}."
+                )
+            own[places] = _VALUES[success.lower()]

@@ -18,7 +18,6 @@ SUFFIXES = (".mp4", ".gif", ".webm", ".mov", ".mkv", ".avi", ".m4v", ".mpg", ".m
 """Suffixes of the videos in a folder."""
 MAX_FRAMES = 1_000
 """Of a recording. Of a longer one as many are taken, at equal distances."""
-MAX_RECORDINGS = 10_000
 _CHUNK = 32
 """Frames that are drawn at once."""
 
@@ -114,8 +113,6 @@ def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
             skipped.append(one.name)
     if not found:
         raise InputError(f"{path} must have videos ({' '.join(SUFFIXES)}), or folders of pictures. Received none.")
-    if len(found) > MAX_RECORDINGS:
-        raise InputError(f"{path} must have at most {MAX_RECORDINGS:,} recordings. Received {len(found):,}.")
     return found, skipped
 
 

@@ -7,7 +7,6 @@ import errno
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -212,34 +211,25 @@ def fit_frame(frame: Frame, size: tuple[int, int]) -> Frame:
     return np.asarray(ImageOps.pad(Image.fromarray(frame), size))
 
 
-def plot_several(path: Path, labels: Sequence[str], rewards: Sequence[Floats]) -> None:
-    """Draw the rewards of several videos, (T, C) each, into a PNG file: a colour for each column, a line for each."""
-    with _plot(path, labels, "time in the video") as axis:
-        for one in rewards:
-            axis.set_prop_cycle(None)  # the first colours again
-            axis.plot(np.linspace(0, 1, len(one)) if len(one) > 1 else [1.0], one, linewidth=0.8, alpha=0.7)
-
-
 def plot_rewards(
-    path: Path | IO[bytes], labels: Sequence[str], rewards: Floats, seconds: Sequence[float] | None
+    path: Path | IO[bytes], labels: Sequence[str], rewards: Sequence[Floats], seconds: Sequence[float | None] = (None,)
 ) -> None:
-    """Draw rewards (T, C) into a PNG file, a line for each column, over T times or over frame numbers."""
-    with _plot(path, labels, "frame" if seconds is None else "seconds") as axis:
-        times = range(len(rewards)) if seconds is None else seconds
-        axis.plot(times, rewards, marker="." if len(rewards) < 100 else "", linewidth=1.2)
+    """Draw the rewards of videos, (T, C) each, into a PNG file: a colour for each column, a line for each video.
 
-
-@contextmanager
-def _plot(path: Path | IO[bytes], labels: Sequence[str], xlabel: str) -> Iterator[Any]:
-    """Yield the axis of a plot, whose first lines get these labels, and write it as a PNG file."""
+    One video is drawn over its `seconds`, or over frame numbers if one is None; several are scaled to the same length.
+    """
     from matplotlib.figure import Figure
 
+    several, has_times = len(rewards) > 1, None not in seconds
     figure = Figure(figsize=(12, 4.8), layout="constrained")
     axis = figure.subplots()
-    axis.set(xlabel=xlabel, ylabel="reward")
+    axis.set(xlabel="time in the video" if several else "seconds" if has_times else "frame", ylabel="reward")
     axis.margins(x=0.01)
     axis.grid(alpha=0.3)
-    yield axis
+    for one in rewards:
+        axis.set_prop_cycle(None)  # the first colours again
+        times: Any = np.linspace(0, 1, len(one)) if several else seconds if has_times else range(len(one))
+        axis.plot(times, one, marker="." if len(one) < 100 else "", linewidth=1, alpha=0.7 if several else 1)
     names = [f'"{printable(label)}"' for label in labels]  # a legend leaves out those that begin with an underscore
     lines = axis.get_lines()[: len(labels)]
     for text in figure.legend(lines, names, loc="outside lower left", frameon=False).get_texts():

@@ -42,7 +42,7 @@ class FrameScores:
         from vlmrm_gym.data.videos import plot_rewards
 
         file = io.BytesIO()
-        plot_rewards(file, self.labels, self.rewards, None)
+        plot_rewards(file, self.labels, [self.rewards])
         picture = base64.b64encode(file.getvalue()).decode()
         return f'<img src="data:image/png;base64,{picture}" alt="{escape(repr(self))}" style="max-width: 100%">'
 

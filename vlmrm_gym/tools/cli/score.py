@@ -24,7 +24,7 @@ from vlmrm_gym.data.frames import Pictures, as_cell, open_frames
 from vlmrm_gym.data.labels import read_video_labels
 from vlmrm_gym.data.metrics import auc
 from vlmrm_gym.data.recordings import Source, has_recordings
-from vlmrm_gym.data.videos import draw_rewards, plot_rewards, plot_several, write_video
+from vlmrm_gym.data.videos import draw_rewards, plot_rewards, write_video
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.options import ViewOptions
 from vlmrm_gym.scoring.several import SeveralRewards
@@ -112,14 +112,18 @@ def _score(command: Score) -> Path:
         dataset = None
         if len(command.path) == 1:
             dataset = open_dataset(command.path[0], command.camera, opened, trust_code=command.trust_code)
-        return _score_videos(command) if dataset is None else _score_dataset(command, dataset)
+        specs = command.specifications() if dataset is None else dataset.specify(command)
+        if not specs:
+            rule = "`prompt` must be given: what should be seen"
+            raise InputError(f'{rule}. Pass --prompt "a text", once or several times.')
+        return _score_videos(command, specs) if dataset is None else _score_dataset(command, specs, dataset)
 
 
-def _score_dataset(command: Score, dataset: TransitionDataset) -> Path:
+def _score_dataset(command: Score, specs: Mapping[str, RewardSpec], dataset: TransitionDataset) -> Path:
     for name in ("labels", "fps"):
         if getattr(command, name) is not None:
             raise InputError(f"`{name}` is for videos. Received a dataset. See `vlmrm-gym check --rollouts --labels`.")
-    specs, out = _check_specs(dataset.specify(command)), _find_out(command)
+    out = _find_out(command)
     if command.path[0].resolve() in out.parents:
         raise InputError(f"`out` must not be in the dataset, {command.path[0]}. Received {out}. Choose another.")
     labels, how = list(specs), command.combine_views
@@ -132,7 +136,7 @@ def _score_dataset(command: Score, dataset: TransitionDataset) -> Path:
     ):
         rewards = score_dataset(dataset, scorer)
         atomic_write(table, lambda path: write_table(path, labels, rewards))
-        atomic_write(plot, lambda path: plot_several(path, labels, [one[1:] for one in rewards]))
+        atomic_write(plot, lambda path: plot_rewards(path, labels, [one[1:] for one in rewards]))
         shutil.rmtree(unfinished, ignore_errors=True)
         dataset.write(unfinished, {**told, "combine_views": how}, rewards)
         shutil.rmtree(data, ignore_errors=True)
@@ -143,17 +147,11 @@ def _score_dataset(command: Score, dataset: TransitionDataset) -> Path:
     return out
 
 
-def _check_specs(specs: dict[str, RewardSpec]) -> dict[str, RewardSpec]:
-    if not specs:
-        raise InputError('`prompt` must be given: what should be seen. Pass --prompt "a text", once or several times.')
-    return specs
-
-
-def _score_videos(command: Score) -> Path:
+def _score_videos(command: Score, specs: Mapping[str, RewardSpec]) -> Path:
     for name in ("camera", "combine_views"):
         if (value := getattr(command, name)) is not None:
             raise InputError(f"`{name}` is for datasets. Received {short_repr(value)} for videos. Leave it out.")
-    specs, sources = _check_specs(command.specifications()), _open(command)
+    sources = _open(command)
     success = None if command.labels is None else read_video_labels(command.labels, sources)
     out, labels = _find_out(command), list(specs)
     check_folder(out, overwrite=command.overwrite)
@@ -166,7 +164,8 @@ def _score_videos(command: Score) -> Path:
         for file in files:
             file.unlink(missing_ok=True)
         scored = _score_all(sources, scorer, labels, table, video if command.video and len(sources) == 1 else None)
-        atomic_write(plot, lambda path: _plot(path, labels, scored))
+        columns = [np.stack(one.rewards) for one in scored]
+        atomic_write(plot, lambda path: plot_rewards(path, labels, columns, scored[0].times))
     _say(labels, scored, success)
     say(f"Written: {', '.join(str(path) for path in files if path.exists())}")
     return out
@@ -230,15 +229,6 @@ def _score_all(
             say(f"The rewards of the first {sum(len(one.times) for one in done):,} frames are in {table}.", error=True)
             raise
     return done
-
-
-def _plot(path: Path, labels: Sequence[str], scored: Sequence[ScoredVideo]) -> None:
-    if len(scored) > 1:
-        plot_several(path, labels, [np.stack(one.rewards) for one in scored])
-    else:
-        (one,) = scored
-        known = [time for time in one.times if time is not None]
-        plot_rewards(path, labels, np.stack(one.rewards), known if len(known) == len(one.times) else None)
 
 
 def _say(
