@@ -4,13 +4,14 @@ import json
 import os
 import shutil
 from functools import partial
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pytest
 
 from vlmrm_gym._util.errors import InputError
-from vlmrm_gym.data.labels import check_environment, read_dataset, read_labels, read_settings
+from vlmrm_gym.data.labels import check_environment, read_dataset, read_labels, read_settings, read_video_labels
 from vlmrm_gym.envs.make import find_task
 from vlmrm_gym.states.scene_changes import SceneChange, save_changes
 from vlmrm_gym.tools.cli import main
@@ -88,6 +89,24 @@ def test_labels_that_do_not_fit_are_named_and_a_file_that_is_no_table_is_refused
         path.write_bytes(content)
         with pytest.raises(InputError, match=message):
             read_labels(path, rollouts)
+
+
+def test_labels_of_videos_may_be_of_frames_or_of_all(tmp_path):
+    path, sources = tmp_path / "labels.csv", {f"videos/{name}.mp4": SimpleNamespace(count=3) for name in ("up", "down")}
+    path.write_text("frame,video,success\n2,up,1\n0,up.mp4,0\n1,up,\n,videos/down.mp4,FALSE\n")
+    up, down = read_video_labels(path, sources).values()
+    np.testing.assert_array_equal(up, [0, np.nan, 1])
+    np.testing.assert_array_equal(down, [0, 0, 0])
+    for text, rule in (
+        ("frame,success\n0,1", "must have the columns video, success"),
+        ("video,success\nleft,1", r"line 2: `video` must be one of the videos.*Received \['left', '', '1'\]"),
+        ("video,frame,success\nup,3,1", "`frame` empty or one of its frames"),
+        ("video,frame,success\nup,,1\nup,2,0", "line 3: .*each in one line"),
+        ("video,success\nup,1", "must have successes and failures. Received labels of 3 frames, all alike"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=rule):
+            read_video_labels(path, sources)
 
 
 def test_a_folder_that_the_command_did_not_make_or_complete_is_refused(folder, tmp_path):

@@ -84,14 +84,6 @@ def test_what_negatives_show_is_no_progress(tmp_path):
     assert np.abs(parts[1]).max() < 0.2
 
 
-def test_a_dataset_that_names_code_is_not_drawn(tmp_path):
-    poles = record_dataset(CARTPOLE, out=tmp_path / "poles", episodes=1, steps=5)
-    settings = json.loads((poles / "settings.json").read_text())
-    (poles / "settings.json").write_text(json.dumps({**settings, "id": "some.module:make"}))
-    with pytest.raises(InputError, match="names code that would be run"):
-        vlmrm_gym.fit_demonstrations(poles, encoder="tiny", device="cpu", options=SHORT)
-
-
 @pytest.mark.parametrize(
     ("videos", "settings", "rule"),
     [

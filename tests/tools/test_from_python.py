@@ -6,12 +6,19 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
+from check_subjects import few_states
 from conftest import TASK_PROMPT, cartpole_frame
 
 import vlmrm_gym
 
 FRAMES = np.stack([cartpole_frame(angle) for angle in (90, 45, 0)])
 UPRIGHT = vlmrm_gym.CLIP(prompt=TASK_PROMPT, model="tiny")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def smaller():
+    with few_states():
+        yield
 
 
 def bright(frames):

@@ -257,7 +257,7 @@ def test_bad_input_is_refused_before_training(config, tmp_path, capsys):
     output = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.n-steps", "9" * 5_000)
     assert "`rl.n_steps` must be an integer of at least 1. Received " in output
     assert len(output) < 300
-    output = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.policy-kwargs", "[" * 5_000)
+    output = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.policy-kwargs", "[" * 200)
     assert "`rl.policy_kwargs` must be a valid dictionary. Received '" in output  # the limits of files
     assert len(output) < 500
 

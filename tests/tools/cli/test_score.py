@@ -216,6 +216,9 @@ def test_bad_settings_end_with_a_sentence(pictures, in_folder, capsys):
         ([], "`prompt` must be given"),
         (["--prompt", "a", "--prompt", "a"], "Each `prompt` must be a different one. Received 'a', 'a'"),
         (["--prompt", "a", "--alpha", "0.5"], "`alpha` above 0 needs a `baseline`"),
+        (["--reward", "a:b", "--reward", "a:b"], "Each `reward` must be a different one"),
+        (["--reward", "clip", "--reward-kwargs", "3"], "`reward_kwargs` must be a mapping"),
+        (["--prompt", "a", "--reward-kwargs", "{a: 1}"], "`reward_kwargs` needs a `reward`"),
         (["--prompt", "a", "--fps", "0"], "`fps` must be a finite number above 0"),
         (["--prompt", "a", "--out", "."], "`out` must be a folder of its own"),
         (["--prompt", "a", "--out", "pictures", "--overwrite"], "`out` must be a folder of its own"),
@@ -317,20 +320,3 @@ def test_labels_rank_rewards_by_their_auc(videos, tmp_path, capsys):
     assert first.startswith(f'"{TASK_PROMPT}": AUC 1.000, min')
     assert second.startswith(f'"{OTHER}": AUC ')
     assert best == f'The best by AUC: "{TASK_PROMPT}".'
-
-
-@pytest.mark.parametrize(
-    ("text", "rule"),
-    [
-        ("frame,success\n0,1", "must have the columns video, success"),
-        ("video,success\nwalk,1", r"line 2: `video` must be one of the videos.*Received \['walk', '', '1'\]"),
-        ("video,frame,success\nrise,3,1", "`frame` empty or one of its frames"),
-        ("video,success\nrise,maybe", "`success` 0, 1, true or false"),
-        ("video,success\nrise,1", "must have successes and failures. Received labels of 3 frames, all alike"),
-    ],
-)
-def test_labels_that_fit_no_video_are_refused(text, rule, videos, tmp_path):
-    labels = tmp_path / "labels.csv"
-    labels.write_text(text)
-    with pytest.raises(InputError, match=rule):
-        score(videos, prompt=TASK_PROMPT, model="tiny", labels=labels)

@@ -57,10 +57,8 @@ def stranger(poles, tmp_path, monkeypatch):
         with h5py.File(f"{name}/data/main_data.hdf5", "a") as file:
             del file["episode_0/infos/state"]
             change(file)
-    for name, values in {"number": {"id": 3}, "red": {"id": RED}}.items():
-        shutil.copytree(poles, name)
-        settings = tmp_path / name / "settings.json"
-        settings.write_text(json.dumps({**json.loads(settings.read_text()), **values}))
+    settings = shutil.copytree(poles, tmp_path / "red") / "settings.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "id": RED}))
     return tmp_path
 
 
@@ -78,7 +76,6 @@ def test_a_command_ends_with_a_sentence(poles, stranger, capsys):
         (f"fit {poles} view.db --out out", "view.db is not a file of answers: it has more in it"),
         (f"fit {poles} types.db --out out", "types.db is damaged"),
         (f"fit {poles} path.db --out out", "The answers must be about the dataset"),
-        ("label number --labeler ground_truth --out new.db", "`id` and `policy` must be texts"),
         ("label red --labeler ground_truth --out new.db", "[/bad]"),
         ("label wide --labeler ground_truth --out new.db", "must have states of the shape (2,)"),
         (f"check {ID} --rollouts long --out out --reward own_things:mean_pixel", "more in 'state' than the file has"),
