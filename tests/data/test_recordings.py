@@ -1,11 +1,10 @@
 """Recordings: which files are some, which frames are taken, and where these are in time."""
 
 import imageio.v3 as iio
-import minari
 import numpy as np
 import pytest
 from gymnasium import spaces
-from minari.data_collector import EpisodeBuffer
+from minari_files import write_minari
 
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.data import recordings
@@ -71,23 +70,10 @@ def test_of_a_long_recording_frames_at_equal_distances_are_taken(monkeypatch):
 
 def test_frames_of_minari_datasets_are_recordings(tmp_path):
     space = spaces.Dict({"image": spaces.Box(0, 255, (48, 64, 3), np.uint8), "joints": spaces.Box(-1, 1, (2,))})
-    for kind, observed in (("frames", space["image"]), ("dict", space), ("joints", space["joints"])):
-        whole = {"image": moving(6), "joints": np.zeros((6, 2), np.float32)}
-        observations = whole if kind == "dict" else whole[{"frames": "image", "joints": "joints"}[kind]]
-        buffer = EpisodeBuffer(
-            id=0,
-            observations=observations,
-            actions=np.zeros((5, 1), np.float32),
-            rewards=[0.0] * 5,
-            terminations=[False] * 5,
-            truncations=[False] * 5,
-        )
-        storage_folder = tmp_path / kind / "data"
-        storage_folder.mkdir(parents=True)
-        storage = minari.dataset.minari_storage.MinariStorage.new(
-            storage_folder, observed, spaces.Box(-1, 1, (1,)), jpeg_encoding=False
-        )
-        storage.update_episodes([buffer])
+    both = {"image": moving(6), "joints": np.zeros((6, 2), np.float32)}
+    write_minari(tmp_path / "frames" / "data", space["image"], [both["image"]])
+    write_minari(tmp_path / "dict" / "data", space, [both])
+    write_minari(tmp_path / "joints" / "data", space["joints"], [both["joints"]])
     for kind in ("frames", "dict"):
         (one,), skipped = find_recordings(tmp_path / kind)
         assert (len(one.taken), skipped) == (6, [])

@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from gymnasium import spaces
 from lerobot_files import CAMERA, write_lerobot
-from minari.data_collector import EpisodeBuffer
-from minari.dataset.minari_storage import MinariStorage
+from minari_files import write_minari
 
 import vlmrm_gym
 from vlmrm_gym import InputError
@@ -145,24 +144,14 @@ def test_a_damaged_file_of_a_lerobot_dataset_is_named(tmp_path, name):
         score(source, reward=grey, out=tmp_path / "scored")
 
 
-def write_minari(folder, *, jpeg):
-    folder.mkdir()
-    storage = MinariStorage.new(
-        folder, spaces.Box(0, 255, (64, 64, 3), np.uint8), spaces.Discrete(2), jpeg_encoding=jpeg
-    )
-    storage.update_metadata({"dataset_id": "greys-v0", "minari_version": minari.__version__})
-    for number, greys in enumerate(EPISODES):
-        steps = len(greys) - 1
-        columns = {"rewards": np.arange(steps) + 0.5, "actions": np.zeros(steps, dtype=int)}
-        columns |= {"terminations": np.zeros(steps, bool), "truncations": np.arange(1, steps + 1) == steps}
-        frames = np.stack([np.full((64, 64, 3), one, np.uint8) for one in greys])
-        storage.update_episodes([EpisodeBuffer(id=number, observations=frames, infos={}, **columns)])
-    return folder
+def write_greys(folder, *, jpeg):
+    frames = [np.stack([np.full((64, 64, 3), one, np.uint8) for one in greys]) for greys in EPISODES]
+    return write_minari(folder, spaces.Box(0, 255, (64, 64, 3), np.uint8), frames, jpeg=jpeg)
 
 
 @pytest.mark.parametrize("jpeg", [True, False])
 def test_a_minari_dataset_of_frames(tmp_path, jpeg):
-    source = write_minari(tmp_path / "greys", jpeg=jpeg)
+    source = write_greys(tmp_path / "greys", jpeg=jpeg)
     out = score(source, reward=[grey, lambda frames: -grey(frames)], out=tmp_path / "scored")
     dataset = minari.MinariDataset(out / "data")
     for number, greys in enumerate(EPISODES):
@@ -174,14 +163,14 @@ def test_a_minari_dataset_of_frames(tmp_path, jpeg):
 
 
 def test_pictures_of_a_minari_dataset_that_would_fill_the_memory(tmp_path, monkeypatch):
-    source = write_minari(tmp_path / "greys", jpeg=True)
+    source = write_greys(tmp_path / "greys", jpeg=True)
     monkeypatch.setattr("vlmrm_gym._util.untrusted._MAX_EPISODE_PIXELS", 2 * 64 * 64)
     with pytest.raises(InputError, match="pictures of an episode must have at most 8,192 pixels together"):
         score(source, reward=grey, out=tmp_path / "scored")
 
 
 def test_pictures_of_other_formats_which_pillow_may_start_programs_for_are_refused(tmp_path):
-    source = write_minari(tmp_path / "greys", jpeg=True)
+    source = write_greys(tmp_path / "greys", jpeg=True)
     with h5py.File(source / "main_data.hdf5", "r+") as file:
         del file["episode_1"]["observations"]
         rows = np.frombuffer(b"%!PS-Adobe-3.0 EPSF-3.0", np.uint8)
