@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from vlmrm_gym._util.errors import InputError
-from vlmrm_gym.data.labels import check_environment, read_dataset, read_labels, read_settings, read_video_labels
+from vlmrm_gym.data.dataset_folder import check_environment, read_dataset, read_settings
+from vlmrm_gym.data.labels import read_labels, read_video_labels
 from vlmrm_gym.envs.make import find_task
 from vlmrm_gym.states.scene_changes import SceneChange, save_changes
 from vlmrm_gym.tools.cli import main

@@ -1,4 +1,4 @@
-"""The folder of a dataset: finished episodes survive an interruption, and the data appears when all are there.
+"""The folder of a dataset, written and read. Finished episodes survive an interruption; the data appear at the end.
 
 settings.json          the command's settings, with defaults filled in
 episodes/<episode>/    finished episodes, each a Minari dataset, until the dataset is complete
@@ -28,11 +28,13 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.files import atomic_write, atomic_write_text, check_folder, check_space, make_folder
-from vlmrm_gym._util.untrusted import read_json
+from vlmrm_gym._util.untrusted import read_json, reading
 from vlmrm_gym._util.validation import short_repr
+from vlmrm_gym.data.minari import DAMAGE, MinariData
 from vlmrm_gym.data.trajectory import Trajectory
 from vlmrm_gym.states import StateView
-from vlmrm_gym.states.scene_changes import save_changes
+from vlmrm_gym.states.scene_changes import check_read, load_changes, save_changes
+from vlmrm_gym.states.states import States
 
 if TYPE_CHECKING:
     from minari.data_collector import EpisodeBuffer
@@ -86,8 +88,7 @@ class DatasetFolder:
             )
 
     def begin(self, settings: Mapping[str, Any], *, overwrite: bool) -> None:
-        """Write the settings of a new dataset, or clean up; an incomplete one of the same settings is always kept."""
-        self.check(settings, overwrite=overwrite)
+        """After `check`, write the settings of a new dataset, or clean up; an incomplete one of the same is kept."""
         make_folder(self.path)
         if self.settings() != _as_json(settings) or (overwrite and self.data.exists()):
             for name in _CONTENTS:
@@ -189,6 +190,76 @@ def _to_buffer(rollout: Trajectory, prompt_rewards: NDArray[np.float32] | None) 
         "truncations": rollout.truncated,
     }
     return EpisodeBuffer(infos=infos, **columns)
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """The settings of a complete dataset of `vlmrm-gym dataset`; an InputError if the folder is none.
+
+    Among them `id`, `env_kwargs`, `policy`, `seed`, `columns` (the labels of the rewards) and `camera`.
+    """
+    dataset = DatasetFolder(folder)
+    if (settings := dataset.settings()) is None:
+        raise InputError(f"{folder} is not a folder that `vlmrm-gym dataset` made: its settings.json is missing.")
+    if not dataset.data.is_dir():
+        raise InputError(f"The dataset {folder} is not complete. Run the command that began it again.")
+    return settings
+
+
+def check_environment(folder: Path, id: str, env_kwargs: Mapping[str, Any] | None = None) -> None:
+    """Raise an InputError unless a dataset is of an environment: of an ID, or of "package.module:function"."""
+    settings = read_settings(folder)
+    both = ((settings["id"], settings["env_kwargs"]), (id, env_kwargs))
+    theirs, ours = (f"{id.removeprefix('vlmrm_gym:')} {kwargs or ''}".strip() for id, kwargs in both)
+    if theirs != ours:
+        raise InputError(f"The dataset {folder} must be of {ours}. Received one of {theirs}. Pass another dataset.")
+
+
+def read_dataset(folder: Path) -> list[Trajectory]:
+    """Read all episodes of a complete dataset of `vlmrm-gym dataset`; an InputError if it is none, or is damaged."""
+    dataset, settings = DatasetFolder(folder), read_settings(folder)
+    data = MinariData(dataset.data)
+    with reading(f"The dataset {folder}", *DAMAGE):
+        episodes = data.read(range(data.count))
+        rollouts = [_to_rollout(one, settings["policy"], dataset.scene_changes(one["id"])) for one in episodes]
+        if len(shapes := {rollout.states.rows.shape[1:] for rollout in rollouts}) > 1:
+            raise ValueError(f"states of all episodes must have the same shape. Received {short_repr(shapes)}")
+    return rollouts
+
+
+def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Trajectory:
+    infos, steps = episode["infos"], len(episode["rewards"])
+
+    def column(name: str, values: Any, extra: int, kinds: str) -> NDArray[Any]:
+        array = np.asarray(values)
+        has_rows = array.shape[:1] == (steps + extra,) and (array.ndim > 1) == (name == "state")
+        if not has_rows or array.dtype.kind not in kinds:
+            raise ValueError(f"`{name}` of episode {episode['id']} is {array.dtype} {array.shape} for {steps} steps")
+        return array
+
+    rows = column("state", infos["state"], 1, "uif")
+    if not steps or (rows.ndim == 2 and not np.isfinite(rows).all()):
+        raise ValueError(f"`state` of episode {episode['id']} must have finite rows. Received {rows.shape}")
+    changes = load_changes(scene_changes) if os.path.lexists(scene_changes) else None
+    if changes is not None:
+        check_read(changes)
+        if len(changes) != len(rows):
+            raise ValueError(f"{scene_changes} has {len(changes)} scenes of {len(rows)} states")
+    states, known = States(rows, changes), {}
+    if "success" in infos:
+        success = column("success", infos["success"], 1, "i")[1:]
+        known["success"] = np.where(success < 0, np.nan, success == 1)
+    return Trajectory(
+        source=policy,
+        episode_index=episode["id"],
+        states=states[1:],
+        initial=states[:1],
+        observations=episode["observations"],
+        actions=episode["actions"],
+        task_rewards=column("task_reward", infos["task_reward"], 1, "f")[1:],
+        terminated=column("terminations", episode["terminations"], 0, "b"),
+        truncated=column("truncations", episode["truncations"], 0, "b"),
+        **known,
+    )
 
 
 def check_spaces(env: gym.Env[Any, Any]) -> None:

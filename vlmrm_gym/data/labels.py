@@ -1,8 +1,7 @@
-"""Reads datasets that `vlmrm-gym dataset` made, and labels of their states that a person gave."""
+"""Reads the labels that a person gave: which states of a dataset, or frames of videos, are successes."""
 
 import csv
 import io
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,86 +13,13 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.untrusted import read_text, reading
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.data.dataset_folder import LABELS, DatasetFolder
-from vlmrm_gym.data.minari import DAMAGE, MinariData
+from vlmrm_gym.data.dataset_folder import LABELS
 from vlmrm_gym.data.trajectory import Trajectory
-from vlmrm_gym.states.scene_changes import check_read, load_changes
-from vlmrm_gym.states.states import States
 
 _MAX_LABELS = 2**28
 """Bytes of a table."""
 _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 _VALUES = {"": np.nan, "0": 0.0, "false": 0.0, "1": 1.0, "true": 1.0}
-
-
-def read_settings(folder: Path) -> dict[str, Any]:
-    """The settings of a complete dataset of `vlmrm-gym dataset`; an InputError if the folder is none.
-
-    Among them `id`, `env_kwargs`, `policy`, `seed`, `columns` (the labels of the rewards) and `camera`.
-    """
-    dataset = DatasetFolder(folder)
-    if (settings := dataset.settings()) is None:
-        raise InputError(f"{folder} is not a folder that `vlmrm-gym dataset` made: its settings.json is missing.")
-    if not dataset.data.is_dir():
-        raise InputError(f"The dataset {folder} is not complete. Run the command that began it again.")
-    return settings
-
-
-def check_environment(folder: Path, id: str, env_kwargs: Mapping[str, Any] | None = None) -> None:
-    """Raise an InputError unless a dataset is of an environment: of an ID, or of "package.module:function"."""
-    settings = read_settings(folder)
-    both = ((settings["id"], settings["env_kwargs"]), (id, env_kwargs))
-    theirs, ours = (f"{id.removeprefix('vlmrm_gym:')} {kwargs or ''}".strip() for id, kwargs in both)
-    if theirs != ours:
-        raise InputError(f"The dataset {folder} must be of {ours}. Received one of {theirs}. Pass another dataset.")
-
-
-def read_dataset(folder: Path) -> list[Trajectory]:
-    """Read all episodes of a complete dataset of `vlmrm-gym dataset`; an InputError if it is none, or is damaged."""
-    dataset, settings = DatasetFolder(folder), read_settings(folder)
-    data = MinariData(dataset.data)
-    with reading(f"The dataset {folder}", *DAMAGE):
-        episodes = data.read(range(data.count))
-        rollouts = [_to_rollout(one, settings["policy"], dataset.scene_changes(one["id"])) for one in episodes]
-        if len(shapes := {rollout.states.rows.shape[1:] for rollout in rollouts}) > 1:
-            raise ValueError(f"states of all episodes must have the same shape. Received {short_repr(shapes)}")
-    return rollouts
-
-
-def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Trajectory:
-    infos, steps = episode["infos"], len(episode["rewards"])
-
-    def column(name: str, values: Any, extra: int, kinds: str) -> NDArray[Any]:
-        array = np.asarray(values)
-        has_rows = array.shape[:1] == (steps + extra,) and (array.ndim > 1) == (name == "state")
-        if not has_rows or array.dtype.kind not in kinds:
-            raise ValueError(f"`{name}` of episode {episode['id']} is {array.dtype} {array.shape} for {steps} steps")
-        return array
-
-    rows = column("state", infos["state"], 1, "uif")
-    if not steps or (rows.ndim == 2 and not np.isfinite(rows).all()):
-        raise ValueError(f"`state` of episode {episode['id']} must have finite rows. Received {rows.shape}")
-    changes = load_changes(scene_changes) if os.path.lexists(scene_changes) else None
-    if changes is not None:
-        check_read(changes)
-        if len(changes) != len(rows):
-            raise ValueError(f"{scene_changes} has {len(changes)} scenes of {len(rows)} states")
-    states, known = States(rows, changes), {}
-    if "success" in infos:
-        success = column("success", infos["success"], 1, "i")[1:]
-        known["success"] = np.where(success < 0, np.nan, success == 1)
-    return Trajectory(
-        source=policy,
-        episode_index=episode["id"],
-        states=states[1:],
-        initial=states[:1],
-        observations=episode["observations"],
-        actions=episode["actions"],
-        task_rewards=column("task_reward", infos["task_reward"], 1, "f")[1:],
-        terminated=column("terminations", episode["terminations"], 0, "b"),
-        truncated=column("truncations", episode["truncations"], 0, "b"),
-        **known,
-    )
 
 
 def open_table(path: Path, columns: Sequence[str]) -> "csv.DictReader[str]":

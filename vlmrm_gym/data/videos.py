@@ -124,9 +124,7 @@ def record_video(
     save_video(path, frames, rewards, title=title)
 
 
-def save_video(
-    path: str | Path, frames: Sequence[Frame], rewards: Sequence[float], *, title: str = "", fps: int = 30
-) -> None:
+def save_video(path: str | Path, frames: Sequence[Frame], rewards: Sequence[float], *, title: str = "") -> None:
     """Write an episode as a video: each frame, uint8 (H, W, 3), and below it a plot of the rewards so far."""
     if not len(frames) == len(rewards) > 0:
         raise ValueError(
@@ -139,7 +137,7 @@ def save_video(
         (frame, draw_curves(frame.shape[1], column[:t], low, high, len(frames), [title]))
         for t, frame in enumerate(frames, 1)
     )
-    write_video(path, fps, strips)
+    write_video(path, 30, strips)
 
 
 def draw_rewards(scored: Iterable[tuple[Frame, Floats]], labels: Sequence[str], count: int) -> Strips:

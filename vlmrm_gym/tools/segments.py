@@ -7,7 +7,7 @@ import numpy as np
 
 from vlmrm_gym._util.errors import InputError, close_on_error
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.data.labels import read_dataset, read_settings
+from vlmrm_gym.data.dataset_folder import read_dataset, read_settings
 from vlmrm_gym.data.rollouts import check_states
 from vlmrm_gym.data.trajectory import Trajectory
 from vlmrm_gym.learning.answers import Place, StoredPair

@@ -15,6 +15,7 @@ import pytest
 from backends import alive, children, wait_until
 from commands import refused
 
+import vlmrm_gym
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.tools.cli import main
 from vlmrm_gym.tools.train.run_folder import RunFolder
@@ -277,6 +278,5 @@ def test_unsuitable_folders_are_refused(config, cart_pole_run, tmp_path, capsys)
 
 def test_the_command_is_installed():
     script = Path(sys.executable).with_name("vlmrm-gym")
-    output = subprocess.run([script, "tasks"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
-    assert output.returncode == 0
-    assert "VLMRM/Humanoid-kneel-v0" in output.stdout
+    output = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    assert output.stdout == f"vlmrm-gym {vlmrm_gym.__version__}\n"

@@ -17,8 +17,8 @@ from conftest import TASK_PROMPT
 from counting_env import Counting
 
 from vlmrm_gym import CLIPReward
+from vlmrm_gym.data.dataset_folder import read_dataset
 from vlmrm_gym.data.frames import read_layout
-from vlmrm_gym.data.labels import read_dataset
 from vlmrm_gym.data.videos import STRIP
 from vlmrm_gym.envs.make import make_base_env
 from vlmrm_gym.rewards.encoder import FrameEncoder

@@ -190,7 +190,8 @@ def _read_rollouts(command: Check) -> dict[str, Any]:
     """Read the rollouts and the labels of their states; empty for new rollouts."""
     if command.rollouts is None:
         return {}
-    from vlmrm_gym.data.labels import check_environment, read_dataset, read_labels
+    from vlmrm_gym.data.dataset_folder import check_environment, read_dataset
+    from vlmrm_gym.data.labels import read_labels
 
     check_environment(command.rollouts, _name(command.id), command.env_kwargs)
     rollouts = read_dataset(command.rollouts)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError, as_input_error
 from vlmrm_gym._util.validation import check_integer, check_size, find_time_limit
-from vlmrm_gym.data.labels import check_environment, read_dataset, read_settings
+from vlmrm_gym.data.dataset_folder import check_environment, read_dataset, read_settings
 from vlmrm_gym.data.rollouts import Policy, capture_state, check_states, constant_actions, play, random_actions
 from vlmrm_gym.data.trajectory import Trajectory
 from vlmrm_gym.rewards.model import fixed_size
