@@ -215,17 +215,3 @@ def test_observations_that_are_dictionaries():
         ReplayBuffer(500, plain).load_state_dict(buffer.state_dict())
     envs.close()
     plain.close()
-
-
-def test_a_same_step_vector_of_scored_environments_is_refused():
-    """Its infos do not say which transitions the rewards belong to."""
-    makers = [
-        lambda length=length: vlmrm_gym.VLMReward(Counting([length]), reward="reward_models:PixelReward")
-        for length in (1, 5)
-    ]
-    envs = gym.vector.SyncVectorEnv(makers, autoreset_mode="SameStep")
-    buffer, actions = ReplayBuffer(100, envs), np.zeros(2, dtype=int)
-    observations, _ = envs.reset(seed=0)
-    with pytest.raises(ValueError, match="Put VLMRewardVectorEnv around a vector of unscored environments"):
-        buffer.add(observations, actions, *envs.step(actions))
-    envs.close()

@@ -11,12 +11,10 @@ import minari
 import numpy as np
 import pytest
 from check_subjects import few_states
-from conftest import TASK_PROMPT
 from own_kind import Level
 from PIL import Image
 
 import vlmrm_gym
-from vlmrm_gym import CLIP
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.envs.make import make_base_env
 from vlmrm_gym.rewards import to_mapping
@@ -25,7 +23,7 @@ from vlmrm_gym.states import StateView
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.tools.cli import COMMANDS, main
 from vlmrm_gym.tools.cli.check import Check, check
-from vlmrm_gym.tools.cli.dataset import Dataset, record_dataset
+from vlmrm_gym.tools.cli.dataset import Dataset
 from vlmrm_gym.tools.cli.score import score
 from vlmrm_gym.tools.cli.settings import parse
 
@@ -191,30 +189,6 @@ def test_a_check_looks_at_the_values_of_any_reward(tmp_path):
         np.testing.assert_allclose(curve, red(view.draw(states)), rtol=1e-5)
     with pytest.raises(InputError, match="`reward` must be of single frames"):
         check(CARTPOLE, reward=f"{__name__}:Steps", out=tmp_path / "clips")
-
-
-def test_a_file_that_names_code_needs_trust(pictures, tmp_path):
-    file = tmp_path / "reward.json"
-    for number, values in enumerate(({"kind": "import", "path": f"{__name__}:red"}, {"kind": "own_kind:Level"})):
-        out = tmp_path / str(number)
-        file.write_text(json.dumps(values))
-        with pytest.raises(InputError, match=r"names code that would be run.*pass --trust-code"):
-            score(pictures, reward=str(file), out=out)
-        assert not out.exists()
-        assert scores(score(pictures, reward=str(file), out=out, video=False, trust_code=True))
-
-
-def test_prompts_and_models_are_columns_of_a_dataset(tmp_path):
-    """From Python, with values in place of flags; each prompt with each alpha."""
-    settings = {"out": str(tmp_path / "out"), "episodes": 1, "steps": 2}
-    folder = record_dataset(CARTPOLE, prompt=TASK_PROMPT, alpha=[0, 0.5], **settings)
-    kept = json.loads((folder / "settings.json").read_text())
-    assert kept["columns"] == [f"{TASK_PROMPT} (alpha {alpha})" for alpha in (0, 0.5)]
-    (episode,) = minari.MinariDataset(folder / "data")
-    assert episode.infos["prompt_rewards"].shape == (3, 2)
-    again = record_dataset(CARTPOLE, reward=CLIP(prompt=TASK_PROMPT), overwrite=True, **settings)
-    (alone,) = minari.MinariDataset(again / "data")
-    np.testing.assert_allclose(alone.infos["prompt_rewards"][:, 0], episode.infos["prompt_rewards"][:, 0], atol=1e-6)
 
 
 HELPS = [*(f"{name} --help" for name in COMMANDS if name != "program"), "train --help-all", "fit --videos --help"]

@@ -6,21 +6,17 @@ import shutil
 import numpy as np
 import pytest
 from conftest import TASK_PROMPT, cartpole_frame
-from PIL import Image
 
 import vlmrm_gym
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym.learning import AnswersFile, GroundTruthLabeler
 from vlmrm_gym.learning.answer_table import COLUMNS
-from vlmrm_gym.rewards import PreferenceHead, from_mapping
-from vlmrm_gym.rewards.clip import EncoderFields
-from vlmrm_gym.rewards.preference_model import HeadReward
+from vlmrm_gym.rewards import from_mapping
 from vlmrm_gym.rewards.saved import read_saved
 from vlmrm_gym.tools.cli import main
 from vlmrm_gym.tools.cli.dataset import record_dataset
 from vlmrm_gym.tools.cli.fit import fit
 from vlmrm_gym.tools.cli.label import label
-from vlmrm_gym.tools.cli.score import score
 
 CARTPOLE = "VLMRM/CartPole-v1"
 
@@ -109,23 +105,6 @@ def test_a_fitted_reward_orders_what_it_was_not_told(upright):
     assert upper > fallen
 
 
-def test_other_commands_take_the_reward_from_a_folder_that_was_moved(upright, tmp_path):
-    moved = shutil.copytree(upright, tmp_path / "moved")
-    assert str(upright) not in (moved / "reward.json").read_text()
-    Image.fromarray(cartpole_frame(0)).save(tmp_path / "pole.png")
-    out = score(tmp_path / "pole.png", reward=str(moved / "reward.json"), video=False)
-    assert len((out / "rewards.csv").read_text().splitlines()) == 2
-
-
-def test_a_head_of_other_views_ends_with_a_sentence(tmp_path):
-    model = HeadReward(EncoderFields(model="tiny"), device="cpu")
-    PreferenceHead((2, model.feature_size), fingerprint=model.fingerprint).save(tmp_path / "two.safetensors")
-    (tmp_path / "reward.json").write_text('{"kind": "preference", "head": "two.safetensors"}')
-    said = r"`head` must be of as many views as there are cameras, 1\. Received a head of 2"
-    with pytest.raises(InputError, match=said):
-        record_dataset(CARTPOLE, reward=str(tmp_path / "reward.json"), out=tmp_path / "data", episodes=1, steps=5)
-
-
 def test_answers_of_one_labeler_can_be_fitted(poles, labelled, tmp_path, capsys):
     """Of two who always contradict each other; named as the commands name them."""
     path = shutil.copy(labelled, tmp_path / "answers.db")
@@ -159,7 +138,6 @@ def test_labels_that_cannot_be_asked_for_end_with_a_sentence(poles, labelled, tm
     path = shutil.copy(labelled, tmp_path / "answers.db")
     for settings, message in (
         ({"dataset": "."}, "is not a folder that `vlmrm-gym dataset` made"),
-        ({"labeler": {"kind": "grond_truth"}}, r"Did you mean 'ground_truth'\?"),
         ({"labeler": {"kind": "ground_truth", "mistake_rate": 2}}, "`mistake_rate` must be"),
         ({"pairs": 161}, "`pairs` must be at most half of the dataset's segments of 1 states, 320"),
         ({"pairs": 0}, "`pairs` must be an integer of at least 1"),
