@@ -17,7 +17,7 @@ UPRIGHT = vlmrm_gym.CLIP(prompt=TASK_PROMPT, model="tiny")
 
 @pytest.fixture(scope="module", autouse=True)
 def smaller():
-    with few_states():
+    with few_states(10, 40):
         yield
 
 

@@ -63,12 +63,6 @@ def red(frames, scale=1.0):
     return scale * frames[..., 0].mean((1, 2))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def smaller():
-    with few_states():
-        yield
-
-
 @pytest.fixture
 def level(monkeypatch):
     """The kind of `own_kind`, registered by one line."""
@@ -176,7 +170,8 @@ def test_rewards_are_named_by_module_file_or_value(level, pictures, tmp_path):
 def test_a_check_looks_at_the_values_of_any_reward(tmp_path):
     """Also of one that sees all views at once, and of one with an encoder and a head."""
     rewards = [f"{__name__}:{name}" for name in ("red", "Joint", "Red")]
-    report = check(CARTPOLE, reward=rewards, out=tmp_path / "check")
+    with few_states(10, 40):
+        report = check(CARTPOLE, reward=rewards, out=tmp_path / "check")
     assert {row.candidate.name for row in report.table} == set(rewards)
     assert report.command.startswith(f"vlmrm_gym.check('{CARTPOLE}', reward=['{rewards[0]}', ")
     first, *others = (row.measures.auc.value for row in report.table)
