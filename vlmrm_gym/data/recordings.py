@@ -44,15 +44,11 @@ Source = Video | Pictures | Frames
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording of a task being done, from its beginning to its end. Raises an InputError if it has one frame."""
+    """A recording of a task being done, from its beginning to its end."""
 
     name: str
     """For messages."""
     source: Source
-
-    def __post_init__(self) -> None:
-        if self.source.count < 2:
-            raise InputError(f"{self.name} must have at least two frames. Received {self.source.count}.")
 
     @property
     def taken(self) -> NDArray[np.int64]:
@@ -62,7 +58,7 @@ class Recording:
 
     @property
     def places(self) -> NDArray[np.float64]:
-        """Where the frames are in time, float64 (T,), from 0 to 1: by their times, or else by their numbers."""
+        """Where the frames, two at least, are in time, float64 (T,), from 0 to 1: by their times, or their numbers."""
         source, places = self.source, np.arange(self.source.count)
         if isinstance(source, Video) and (np.diff(source.times) > 0).all():
             places = source.times
@@ -85,14 +81,16 @@ def of_array(frames: Any, name: str) -> Recording:
     return Recording(name, Frames(len(array), lambda part: array[part]))
 
 
-def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
+def find_recordings(path: Path, fps: float | None = None) -> tuple[list[Recording], list[str]]:
     """Find the recordings in a video, a folder of pictures, a Minari dataset, or a folder of any of these.
+
+    `fps` is of pictures.
 
     Returns the recordings, in the order of their names, and the names of what is in the folder and is none. An
     InputError names a file that cannot be read; or there is no recording.
     """
     if not path.is_dir():
-        return [Recording(str(path), open_frames(path))], []
+        return [Recording(str(path), open_frames(path, fps))], []
     if (data := find_data(path)) is not None:
         source = MinariData(data)
         return [of_array(source.frames(i), f"{data}, episode {i}") for i in range(source.count)], []
@@ -100,7 +98,7 @@ def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
     with reading(path):
         inside = sorted(path.iterdir())
     if any(is_picture(one) for one in inside):
-        found.append(Recording(str(path), open_frames(path)))
+        found.append(Recording(str(path), open_frames(path, fps)))
         inside = [one for one in inside if not is_picture(one)]
     for one in inside:
         if one.name.startswith("."):
@@ -108,14 +106,9 @@ def find_recordings(path: Path) -> tuple[list[Recording], list[str]]:
         is_video = one.suffix.lower() in SUFFIXES and one.is_file()
         is_folder = one.is_dir() and (find_data(one) is not None or any(map(is_picture, one.iterdir())))
         if is_video or is_folder:
-            found += find_recordings(one)[0]
+            found += find_recordings(one, None if is_video else fps)[0]
         else:
             skipped.append(one.name)
     if not found:
         raise InputError(f"{path} must have videos ({' '.join(SUFFIXES)}), or folders of pictures. Received none.")
     return found, skipped
-
-
-def has_recordings(path: Path) -> bool:
-    """Tell whether a path is a folder of recordings: it is a folder, and no folder of pictures."""
-    return path.is_dir() and not any(map(is_picture, path.iterdir())) and any(path.iterdir())

@@ -148,6 +148,9 @@ def _find(videos: Any, command: FitVideos, opened: ExitStack, steps: int | None 
                 recordings += _by_view(f"{given}, episode {episode}", segments, one.with_initial)
         else:
             recordings += find_videos(Path(given))
+    for one in recordings:
+        if one.source.count < 2:
+            raise InputError(f"{one.name} must have at least two frames. Received {one.source.count}.")
     say_notes(one.source for one in recordings)
     return recordings
 

@@ -241,7 +241,7 @@ def test_inputs_that_cannot_be_scored_end_with_a_sentence(frames, video, picture
     Image.fromarray(np.zeros((4, 4), np.uint16)).save("deep.png")
     for name, message in (
         ("absent.mp4", "There is no file or folder"),
-        ("empty", "must have pictures"),
+        ("empty", "empty must have videos ("),
         ("pipe.mp4", "must be a regular file. Received a pipe"),
         ("pipe.png", "must be a regular file. Received a pipe"),
         ("deep.png", "deep.png must have 8 bits per channel"),

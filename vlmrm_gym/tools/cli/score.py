@@ -20,10 +20,10 @@ from tqdm import tqdm
 from vlmrm_gym._util.errors import InputError, say
 from vlmrm_gym._util.files import atomic_write, check_folder, output_folder
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.data.frames import Pictures, as_cell, open_frames
+from vlmrm_gym.data.frames import Pictures, as_cell
 from vlmrm_gym.data.labels import read_video_labels
 from vlmrm_gym.data.metrics import auc
-from vlmrm_gym.data.recordings import Source, has_recordings
+from vlmrm_gym.data.recordings import Source
 from vlmrm_gym.data.videos import draw_rewards, plot_rewards, write_video
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.options import ViewOptions
@@ -151,7 +151,8 @@ def _score_videos(command: Score, specs: Mapping[str, RewardSpec]) -> Path:
     for name in ("camera", "combine_views"):
         if (value := getattr(command, name)) is not None:
             raise InputError(f"`{name}` is for datasets. Received {short_repr(value)} for videos. Leave it out.")
-    sources = _open(command)
+    found = [one for path in command.path for one in find_videos(path, command.fps)]
+    sources = {one.name: one.source for one in found}
     success = None if command.labels is None else read_video_labels(command.labels, sources)
     out, labels = _find_out(command), list(specs)
     check_folder(out, overwrite=command.overwrite)
@@ -169,17 +170,6 @@ def _score_videos(command: Score, specs: Mapping[str, RewardSpec]) -> Path:
     _say(labels, scored, success)
     say(f"Written: {', '.join(str(path) for path in files if path.exists())}")
     return out
-
-
-def _open(command: Score) -> dict[str, Source]:
-    """Open all that is to be scored, by the names that the table has."""
-    sources: dict[str, Source] = {}
-    for path in command.path:
-        if has_recordings(path):
-            sources |= {one.name: one.source for one in find_videos(path)}
-        else:
-            sources[str(path)] = open_frames(path, command.fps)
-    return sources
 
 
 def _find_out(command: Score) -> Path:

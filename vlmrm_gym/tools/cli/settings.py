@@ -186,9 +186,9 @@ def describe_rewards(specs: Mapping[str, RewardSpec]) -> dict[str, Any]:
     return {"rewards": rewards, "columns": list(specs), "prompt": prompts}
 
 
-def find_videos(path: Path) -> list[Recording]:
+def find_videos(path: Path, fps: float | None = None) -> list[Recording]:
     """Find the recordings in a file or a folder, see `find_recordings`, and say what is none of them."""
-    found, skipped = find_recordings(path)
+    found, skipped = find_recordings(path, fps)
     if skipped:
         more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
         say(f"{path}: skipped, as no recordings: {', '.join(skipped[:5])}{more}", error=True)
