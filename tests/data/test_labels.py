@@ -55,12 +55,14 @@ def test_a_dataset_is_read_back_as_trajectories(folder, rollouts):
 
 def test_labels_are_read_in_any_order_and_spelling(folder, tmp_path, rollouts):
     assert read(folder / "labels.csv", rollouts) == [one.success.tolist() for one in rollouts]
-    table = ["note,success,step,episode", *(f"a,{line[-1]},{line[2]},{line[0]}" for line in LABELS[::-1])]
+    mixed = ["note,success,step,episode", *(f"a,{line[-1]},{line[2]},{line[0]}" for line in LABELS[::-1])]
     words = ["episode,step,success", *(line[:-1] + {"0": " False", "1": "TRUE"}[line[-1]] for line in LABELS)]
     path = tmp_path / "labels.csv"
-    for content in ("\n".join(table).encode(), b"\xef\xbb\xbf" + "\r\n".join(words).encode()):  # as a spreadsheet's
+    for content in ("\n".join(mixed).encode(), b"\xef\xbb\xbf" + "\r\n".join(words).encode()):  # as a spreadsheet's
         path.write_bytes(content)
         assert read(path, rollouts) == EXPECTED
+    path.write_bytes(table("0,,1", *LABELS[3:]))  # a line for all of an episode
+    assert read(path, rollouts) == [[True] * 3, EXPECTED[1]]
 
 
 def table(*lines):
