@@ -127,7 +127,7 @@ def test_on_policy_algorithms_learn_from_the_refined_reward_of_the_rollouts_to_c
     model = PPO("MlpPolicy", envs, n_steps=50, batch_size=50, n_epochs=1, **buffer)
     callback = RefineCallback(every=100, failed=lambda episode: True)
     model.learn(300, callback=callback)
-    assert envs.envs.head.head.head is callback.head
+    assert envs.envs.head.head.members[0].head is callback.head
     assert callback.head.num_failed == 12
     envs.close()
 

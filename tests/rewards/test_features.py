@@ -8,8 +8,9 @@ from counting_env import take
 from reward_models import TwoFeatures
 
 from vlmrm_gym.rewards.clip_model import GoalBaseline
+from vlmrm_gym.rewards.combined_model import Expression, Member
 from vlmrm_gym.rewards.current_head import CurrentHead, apply_head
-from vlmrm_gym.rewards.heads import CombineViews, ViewsHead
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.scoring.state_encoder import StateEncoder
 from vlmrm_gym.states import States
 from vlmrm_gym.tasks.humanoid_body import plain_model
@@ -77,7 +78,7 @@ def test_heads_of_other_features_are_refused():
     """A head that says what features it is of fits only those."""
     head = CurrentHead(fingerprint="tiny, squash")
     with pytest.raises(ValueError, match=r"`head` must be of the features 'tiny, squash'. Received .* 'two features'"):
-        head.replace(ViewsHead(torch.sum, fingerprint="two features"))
+        head.replace(Expression([Member(head=torch.sum, multi_view=True, fingerprint="two features")]))
     with pytest.raises(TypeError, match="`head` must be a callable"):
         head.replace("mean")
 
@@ -90,7 +91,7 @@ def test_views_are_combined_inside_of_the_head():
     head = GoalBaseline.from_embeddings(goal, None, 0.0)
     np.testing.assert_allclose(head(features).numpy(), by_view.min(1), rtol=1e-6)
     for how, expected in (("min", by_view.min(1)), ("mean", by_view.mean(1)), (lambda r: r[:, 2], by_view[:, 2])):
-        made = ViewsHead(head, CombineViews(how, 3))(features)
+        made = Expression([Member(head=head, multi_view=False)]).bind([(3, 8)], CombineViews(how, 3))(features)
         np.testing.assert_allclose(made.numpy(), expected, rtol=1e-6)
     joint = StateEncoder(type("Joint", (TwoFeatures,), {"multi_view": True})(), 3).info
     assert joint.feature_shape == (3, 2)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
 from vlmrm_gym.rewards.combination import Combination, Scores, find_rewards, name_of, unique_names
-from vlmrm_gym.rewards.heads import CombineViews, Reports, SequenceHead, ViewsHead, ViewsSequenceHead, advance
-from vlmrm_gym.rewards.model import Features, RewardModel, only_feature
+from vlmrm_gym.rewards.heads import CombineViews, Reports, SequenceHead, advance
+from vlmrm_gym.rewards.model import Features, RewardModel, Rewards, only_feature
 from vlmrm_gym.rewards.own import as_model
 from vlmrm_gym.rewards.spec import RewardSpec
 
@@ -20,20 +20,43 @@ if TYPE_CHECKING:
 class Member:
     """One of the rewards of an expression: where its features are, and its head."""
 
-    name: str
-    encoder: int
+    name: str = ""
+    encoder: int = 0
     """The number of its encoder."""
     head: Any
-    """The head of the model, or later that of states; None: it is yet to be learned."""
+    """None: it is yet to be learned."""
     multi_view: bool
     """Whether the head sees all views at once."""
-    fingerprint: str
+    fingerprint: str = ""
+    combine: CombineViews | None = None
+    """Makes one reward of those of the views, each of which the head scores for itself; None: the head sees all."""
 
     @classmethod
     def of(cls, model: RewardModel, name: str = "", encoder: int = 0) -> "Member":
         """Describe the reward of a model."""
         multi_view = model.multi_view or model.encodes != "view"
         return cls(name=name, encoder=encoder, head=model.head, multi_view=multi_view, fingerprint=model.fingerprint)
+
+    @property
+    def sees_first(self) -> bool:
+        """See `SequenceHead`."""
+        return isinstance(self.head, SequenceHead) and self.head.sees_first
+
+    def begin(self, first: "torch.Tensor") -> Any:
+        """See `SequenceHead`; with `combine` each view has its own carry."""
+        return self.head.begin(first) if self.combine is None else [self.head.begin(view) for view in first.split(1, 1)]
+
+    def advance(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any]":
+        """See `SequenceHead`."""
+        if self.combine is None:
+            return advance(self.head, features, carry)
+        import torch
+
+        views = features.split(1, dim=1)
+        carries = [None] * len(views) if carry is None else carry
+        scored = [advance(self.head, view, last) for view, last in zip(views, carries, strict=True)]
+        combined = self.combine(torch.stack([rewards for rewards, _ in scored], dim=1).cpu().numpy())
+        return torch.from_numpy(combined), [after for _, after in scored]
 
 
 class CombinedModel(RewardModel):
@@ -125,17 +148,18 @@ def _add_nodes(spec: RewardSpec, rewards: Sequence[RewardSpec], nodes: list[Node
     return len(rewards) + len(nodes) - 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Expression:
-    """Rewards by the heads of models, and by nodes, of which the last one makes the rewards; `bind` makes the head."""
+    """Makes rewards by the heads of models, and by nodes, of which the last one makes the rewards.
+
+    `bind` makes it the head of states; of those before it is a `SequenceExpression`.
+    """
 
     members: Sequence[Member]
     nodes: Sequence[Node] = ()
     """Empty for one reward alone."""
-
-    def on_cpu(self, head_on_cpu: Any) -> "Expression":
-        """Make the same with heads on the CPU."""
-        return replace(self, members=[replace(one, head=head_on_cpu(one.head)) for one in self.members])
+    shapes: Sequence[tuple[int, int | None]] = ()
+    """(V, D) of each encoder's features; those of several encoders are (B, 1, sum of V * D)."""
 
     @property
     def looks_back(self) -> bool:
@@ -143,63 +167,67 @@ class Expression:
         heads = [one.head for one in self.members]
         return any(isinstance(one, SequenceHead) for one in heads) or any(one.scores.looks_back for one in self.nodes)
 
-    def bind(self, shapes: Sequence[tuple[int, int | None]], combine: CombineViews | None) -> Any:
+    @property
+    def learned(self) -> int | None:
+        """The number of the member whose head is yet to be learned: then `with_head` makes the head of states."""
+        return next((number for number, one in enumerate(self.members) if one.head is None), None)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the features of the part that is learned, or of the only one."""
+        number = self.learned if self.nodes else 0
+        return "" if number is None else self.members[number].fingerprint
+
+    def on_cpu(self, head_on_cpu: Any) -> "Expression":
+        """Make the same with heads on the CPU."""
+        return replace(self, members=[replace(one, head=head_on_cpu(one.head)) for one in self.members])
+
+    def bind(self, shapes: Sequence[tuple[int, int | None]], combine: CombineViews | None) -> "Expression | None":
         """Make the head of states, None if there is none yet.
 
-        `shapes` are (V, D) of each encoder's features; those of several encoders are (B, 1, sum of V * D). For heads
-        that score each view, `combine` makes one reward of those of views; None: by "min".
+        For heads that score each view, `combine` makes one reward of those of views; None: by "min".
         """
         if len(shapes) > 1 and (unknown := [i for i, (_, size) in enumerate(shapes) if size is None]):
             name = next(one.name for one in self.members if one.encoder == unknown[0])
             raise ValueError(f"`feature_size` of the reward `{name}` must be set: it is combined with other models.")
+        if not self.nodes and self.learned is not None:
+            return None
         members = []
         for one in self.members:
             num_views = shapes[one.encoder][0]
             lowest = CombineViews("min", num_views) if num_views > 1 else None
-            how = None if one.multi_view else combine or lowest
-            kind = ViewsSequenceHead if isinstance(one.head, SequenceHead) else ViewsHead
-            head = None if one.head is None else kind(one.head, how, one.fingerprint)
-            members.append(replace(one, head=head))
-        if not self.nodes:
-            return members[0].head
-        return (CombinedSequenceHead if self.looks_back else CombinedHead)(members, self.nodes, shapes)
+            members.append(replace(one, combine=None if one.multi_view else combine or lowest))
+        return self._made_of(members, shapes)
 
+    def _made_of(self, members: Sequence[Member], shapes: Sequence[tuple[int, int | None]]) -> "Expression":
+        made = Expression(members, self.nodes, shapes)
+        return SequenceExpression(members, self.nodes, shapes) if made.looks_back else made
 
-class CombinedHead:
-    """The head of an expression, for states with views. One that is also a `SequenceHead` needs the carry."""
-
-    def __init__(
-        self, members: Sequence[Member], nodes: Sequence[Node], shapes: Sequence[tuple[int, int | None]]
-    ) -> None:
-        self._members, self._nodes, self._shapes = members, nodes, shapes
-        self._learned = next((number for number, one in enumerate(members) if one.head is None), None)
-        """The number of the member whose head is yet to be learned."""
-        self.learns = self._learned is not None
-        """Whether a part of it is yet to be learned: then `filled` makes the head."""
-        self.fingerprint = "" if self._learned is None else members[self._learned].fingerprint
-        """Of the features of the part that is learned."""
-
-    def filled(self, head: Any) -> "CombinedHead":
-        """Make the head with this one as the part that is learned."""
-        assert self._learned is not None
-        members = list(self._members)
-        members[self._learned] = replace(members[self._learned], head=head)
-        kind = CombinedSequenceHead if isinstance(head, SequenceHead) else type(self)
-        return kind(members, self._nodes, self._shapes)
+    def with_head(self, head: Any) -> "Expression":
+        """Make the same with another head in the place of the one that is learned, or of the first."""
+        members = list(self.members)
+        members[self.learned or 0] = replace(members[self.learned or 0], head=head)
+        return self._made_of(members, self.shapes)
 
     def learned_features(self, features: Features) -> Features:
         """Of the features of states, float32 (..., V, D), those of the part that is learned."""
-        assert self._learned is not None
-        return self._select(features, self._members[self._learned].encoder)
+        return self._select(features, self.members[self.learned or 0])
 
-    def _select(self, features: Any, encoder: int) -> Any:
-        """Of features (..., 1, sum of V * D), those of an encoder, (..., V, D)."""
-        if len(self._shapes) == 1:
+    def of_features(self, features: Features) -> Rewards | None:
+        """Return the rewards of features that are rewards of views, without torch; None if a head makes them."""
+        one = self.members[0]
+        if self.nodes or one.head is not only_feature or features.shape[2] != 1:
+            return None
+        return only_feature(features) if one.combine is None else one.combine(features[..., 0])
+
+    def _select(self, features: Any, member: Member) -> Any:
+        """Of features (..., 1, sum of V * D), those of a member's encoder, (..., V, D)."""
+        if len(self.shapes) == 1:
             return features
-        sizes = [views * (size or 0) for views, size in self._shapes]
-        start = sum(sizes[:encoder])
-        own = features[..., 0, start : start + sizes[encoder]]
-        return own.reshape(*own.shape[:-1], *self._shapes[encoder])
+        sizes = [views * (size or 0) for views, size in self.shapes]
+        start = sum(sizes[: member.encoder])
+        own = features[..., 0, start : start + sizes[member.encoder]]
+        return own.reshape(*own.shape[:-1], *self.shapes[member.encoder])
 
     def __call__(self, features: "torch.Tensor") -> "torch.Tensor":
         """Score states, or an episode from its beginning, by features, float32 (B, V, D): float32 (B,)."""
@@ -207,15 +235,17 @@ class CombinedHead:
 
     def pay(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any, Reports]":
         """Score the next T states of an episode by features (T, V, D): float32 (T,); carry; reports, of tensors."""
-        carries = iter([None] * (len(self._members) + len(self._nodes)) if carry is None else carry)
+        carries = iter([None] * (len(self.members) + len(self.nodes)) if carry is None else carry)
         reports: dict[str, torch.Tensor] = {}
-        scored = [self._score(one, features, next(carries)) for one in self._members]
-        for node in self._nodes:
+        scored = [self._score(one, features, next(carries)) for one in self.members]
+        for node in self.nodes:
             scored.append(node.scores.advance([scored[i][0] for i in node.parts], next(carries), reports))
         return scored[-1][0], [after for _, after in scored], reports
 
     def _score(self, member: Member, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any]":
-        scores, after = advance(member.head, self._select(features, member.encoder), carry)
+        scores, after = member.advance(self._select(features, member), carry)
+        if not self.nodes:
+            return scores, after
         if scores.shape != features.shape[:1] or not scores.isfinite().all():
             rule = f"the head of `{member.name}` must return a finite number for each state"
             raise ValueError(f"{rule}. It returned {short_repr(scores.tolist())}.")
@@ -226,24 +256,23 @@ class CombinedHead:
         import torch
 
         scored: list[Any] = []
-        for one in self._members:
-            if isinstance(one.head, SequenceHead) and one.head.sees_first:  # a reward is of what an action led to
-                scored.append((torch.zeros(1), one.head.begin(self._select(first, one.encoder))))
+        for one in self.members:
+            if one.sees_first:  # a reward is of what an action led to
+                scored.append((torch.zeros(1), one.begin(self._select(first, one))))
             else:
                 scored.append((self._score(one, first, None)[0], None))
-        for node in self._nodes:
+        for node in self.nodes:
             scored.append(node.scores.begin([scored[i][0] for i in node.parts]))
         return [carry for _, carry in scored]
 
 
-class CombinedSequenceHead(CombinedHead, SequenceHead):
-    """The head of an expression that looks at the states before."""
+class SequenceExpression(Expression, SequenceHead):
+    """An expression that looks at the states before."""
 
     @property
     def sees_first(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """See `SequenceHead`."""
-        heads = [one.head for one in self._members if isinstance(one.head, SequenceHead)]
-        return any(one.sees_first for one in (*heads, *(node.scores for node in self._nodes)))
+        return any(one.sees_first for one in (*self.members, *(node.scores for node in self.nodes)))
 
     def advance(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any]":
         """See `SequenceHead`."""
@@ -252,4 +281,4 @@ class CombinedSequenceHead(CombinedHead, SequenceHead):
 
 def is_missing(head: Any) -> bool:
     """Tell whether a head, or a part of it, is yet to be learned."""
-    return head is None or (isinstance(head, CombinedHead) and head.learns)
+    return head is None or (isinstance(head, Expression) and head.learned is not None)

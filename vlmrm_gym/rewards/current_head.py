@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
-from vlmrm_gym.rewards.combined_model import CombinedHead, is_missing
-from vlmrm_gym.rewards.heads import Reports, SequenceHead, ViewsHead, advance
+from vlmrm_gym.rewards.combined_model import Expression, is_missing
+from vlmrm_gym.rewards.heads import Reports, SequenceHead, advance
 from vlmrm_gym.rewards.model import Features, RewardModel, Rewards
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class CurrentHead:
     """
 
     def __init__(self, head: Any = None, fingerprint: str = "") -> None:
-        self._around: CombinedHead | None = head if is_missing(head) else None
+        self._around: Expression | None = head if is_missing(head) else None
         """The rest of a head of which a part is learned."""
         self.fingerprint = fingerprint if self._around is None else self._around.fingerprint
         self.version = 0
@@ -64,7 +64,7 @@ class CurrentHead:
     def restore(self, head: Any, version: int) -> None:
         """Continue with the head of a version; None: there is none yet."""
         self.part, self.version = head, version
-        self.head = head if self._around is None or head is None else self._around.filled(head)
+        self.head = head if self._around is None or head is None else self._around.with_head(head)
 
     def part_features(self, features: Features) -> Features:
         """Of the features of states, float32 (..., V, D), those that a part that is learned sees."""
@@ -119,7 +119,7 @@ def apply_head(head: Any, features: Features, version: str = "", of: str = "") -
 
 def pay(head: Any, features: Features, carry: Any, version: str = "", of: str = "") -> Paid:
     """Make the rewards of the next states of an episode; the rest is as of `apply_head`."""
-    if isinstance(head, ViewsHead) and (rewards := head.of_features(features)) is not None:
+    if isinstance(head, Expression) and (rewards := head.of_features(features)) is not None:
         return Paid(rewards.astype(np.float32))
     import torch
 
@@ -141,7 +141,7 @@ def _checked(head: Any, rows: "torch.Tensor", carry: Any, start: int, name: str,
     version = rows._version  # torch counts what writes to a tensor
     try:
         reports: Reports = {}
-        if isinstance(head, CombinedHead):
+        if isinstance(head, Expression):
             returned, carry, reports = head.pay(rows, carry)
         else:
             returned, carry = advance(head, rows, carry)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vlmrm_gym._util.validation import as_float32, short_repr
-from vlmrm_gym.rewards.model import Features, Rewards, only_feature
+from vlmrm_gym.rewards.model import Rewards
 from vlmrm_gym.rewards.own import ByValue, find_callable
 
 if TYPE_CHECKING:
@@ -114,57 +114,6 @@ def _find_function(how: Any) -> CombineFunction:
             f'(B,), or "package.module:attribute". Received {short_repr(how)}.'
         )
     return how
-
-
-class ViewsHead:
-    """The head of states with several views: the head of one view, and how the rewards of the views are combined.
-
-    With `combine` the head scores each view for itself; without, it sees all views.
-    """
-
-    def __init__(self, head: Any, combine: CombineViews | None = None, fingerprint: str = "") -> None:
-        self.head, self._combine, self.fingerprint = head, combine, fingerprint
-
-    def __call__(self, features: "torch.Tensor") -> "torch.Tensor":
-        """Score states, or an episode from its beginning, by features, float32 (B, V, D): float32 (B,)."""
-        return self.advance(features, None)[0]
-
-    def advance(self, features: "torch.Tensor", carry: Any) -> tuple["torch.Tensor", Any]:
-        """See `SequenceHead`; with `combine` each view has its own carry."""
-        if self._combine is None:
-            return advance(self.head, features, carry)
-        import torch
-
-        views = features.split(1, dim=1)
-        carries = [None] * len(views) if carry is None else carry
-        scored = [advance(self.head, view, last) for view, last in zip(views, carries, strict=True)]
-        combined = self._combine(torch.stack([rewards for rewards, _ in scored], dim=1).cpu().numpy())
-        return torch.from_numpy(combined), [after for _, after in scored]
-
-    def around(self, head: Any) -> "ViewsHead":
-        """Make the head of states of another head, with views as they are combined here."""
-        return type(self)(head, self._combine, self.fingerprint)
-
-    def of_features(self, features: Features) -> Rewards | None:
-        """Return the rewards of features that are rewards of views, without torch; None if a head makes them."""
-        if self.head is not only_feature or features.shape[2] != 1:
-            return None
-        return self._combine(features[..., 0]) if self._combine is not None else only_feature(features)
-
-
-class ViewsSequenceHead(ViewsHead, SequenceHead):
-    """A `ViewsHead` of a head of sequences."""
-
-    @property
-    def sees_first(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """See `SequenceHead`."""
-        return self.head.sees_first
-
-    def begin(self, first: "torch.Tensor") -> Any:
-        """See `SequenceHead`; with `combine` for each view."""
-        if self._combine is None:
-            return self.head.begin(first)
-        return [self.head.begin(view) for view in first.split(1, dim=1)]
 
 
 TERM = "term "

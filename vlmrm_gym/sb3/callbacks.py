@@ -94,7 +94,7 @@ class RefineCallback(BaseCallback):
             )
         self._current = envs.head
         self.head = RefinedPlaceHead(DistanceNetwork.load(reward.head))
-        self._paying = envs.head.head.around(self.head)
+        self._paying = envs.head.head.with_head(self.head)
         self._parts: list[list[Any]] = [[] for _ in range(self.training_env.num_envs)]
 
     def _on_step(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.rewards.heads import ViewsHead
+from vlmrm_gym.rewards.combined_model import Expression
 from vlmrm_gym.rewards.model import Features
 from vlmrm_gym.scoring.requests import Part, Request, StateBatch
 from vlmrm_gym.scoring.scorer import Scorer, StartedScorers, WorkerDied
@@ -35,7 +35,7 @@ class ScoringQueue:
     The scorers are closed with the queue. `submit` blocks while pending states take `max_pending_bytes`.
     """
 
-    def __init__(self, started: StartedScorers, head: ViewsHead | None, *, max_pending_bytes: int) -> None:
+    def __init__(self, started: StartedScorers, head: Expression | None, *, max_pending_bytes: int) -> None:
         self.info, self.head, self.batch_size = started.info, head, started.info.batch_size
         self._scorers, self.max_pending_bytes = list(started.scorers), max_pending_bytes
         self._renderer, self._drawings = started.renderer, Drawings(started.renderer)
