@@ -46,15 +46,12 @@ def test_what_is_in_the_file_is_not_asked_again(path):
     assert sorted(labeler.asked) == sorted(pair.key for pair in PAIRS)
 
 
-def test_labelers_are_kept_apart_with_their_provenance(path):
+def test_labelers_are_kept_apart(path):
     with AnswersFile(path) as file:
         ask(Counting("a"), PAIRS[:2], file)
         ask(Counting("b"), PAIRS[:3], file)
         assert [record.labeler for record in file.records()] == ["a"] * 2 + ["b"] * 3
-        record = file.records()[0]
-        assert record.answer.details == {"number": 0}
-        assert record.date.startswith("20")
-        assert record.version.count(".") >= 2
+        assert file.records()[0].answer.details == {"number": 0}
         assert file.prompt == PROMPT
 
 

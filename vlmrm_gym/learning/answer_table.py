@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym._util import __version__
 from vlmrm_gym._util.errors import InputError, as_input_error
 from vlmrm_gym._util.untrusted import reading
 from vlmrm_gym._util.validation import short_repr
@@ -57,8 +56,7 @@ def make_records(pairs: Sequence[Pair], preferences: ArrayLike, labeler: str) ->
     values = np.asarray(preferences, dtype=np.float64)
     with as_input_error():
         answers = [Answer(preference=value) for value in values.tolist()]
-    how = {"labeler": labeler, "date": "", "version": __version__}
-    return [Record(pair=pair.key, answer=one, **how) for pair, one in zip(pairs, answers, strict=True)]
+    return [Record(pair.key, labeler, one) for pair, one in zip(pairs, answers, strict=True)]
 
 
 def make_pairs(first: Any, second: Any, preferences: ArrayLike, prompt: str) -> list[Pair]:

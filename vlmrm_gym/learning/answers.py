@@ -3,7 +3,6 @@
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,19 +38,14 @@ Schedule = str | Callable[[float], float]
 "package.module:name"; or "constant"."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Record:
-    """An answer in the file, with its pair, labeler and date."""
+class Record(NamedTuple):
+    """An answer in the file."""
 
     pair: str
     """Key of the pair."""
     labeler: str
     """The labeler's `answer_key`."""
     answer: Answer
-    date: str
-    """When it was given, in UTC, as ISO 8601."""
-    version: str
-    """Of this package."""
 
 
 class StoredPair(NamedTuple):
@@ -87,15 +81,10 @@ class AnswersFile(Database):
 
     def records(self) -> list[Record]:
         """Return all answers, oldest first."""
-        columns = "pair, labeler, answered_at, version, preference, confidence, details"
-        rows = self._read(
-            f"SELECT {columns} FROM answers ORDER BY answered_at, rowid", types=(str, str, str, str, *_ANSWER)
-        )
+        columns = "pair, labeler, preference, confidence, details"
+        rows = self._read(f"SELECT {columns} FROM answers ORDER BY answered_at, rowid", types=(str, str, *_ANSWER))
         with self._refusing_damage():
-            return [
-                Record(pair=pair, labeler=labeler, date=date, version=version, answer=_unpack(*answer))
-                for pair, labeler, date, version, *answer in rows
-            ]
+            return [Record(pair, labeler, _unpack(*answer)) for pair, labeler, *answer in rows]
 
     def answered(self, labeler: str) -> set[str]:
         """Return the keys of the pairs that a labeler has answered or skipped."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.validation import check_fraction, check_not_negative
 from vlmrm_gym.learning.answers import Record
-from vlmrm_gym.learning.pairs import Pair, agreement, grade_differences
+from vlmrm_gym.learning.pairs import Answer, Pair, agreement, grade_differences
 from vlmrm_gym.rewards.clip import check_count, checked
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.preference_model import PreferenceHead
@@ -62,6 +62,13 @@ class Comparisons:
     """float32 (N,): weights, from 0 to 1."""
     held_out: NDArray[np.bool_]
     """bool (N,): comparisons that are not fitted."""
+
+    @classmethod
+    def of(cls, features: NDArray[np.float32], answers: Sequence[Answer], held_out: NDArray[np.bool_]) -> "Comparisons":
+        """Make comparisons of answers with a preference, and of the features of their pairs."""
+        given = [(answer.preference, answer.confidence) for answer in answers]
+        preferences, confidences = np.array(given, dtype=np.float32).reshape(-1, 2).T
+        return cls(features=features, preferences=preferences, confidences=confidences, held_out=held_out)
 
     def __len__(self) -> int:
         return len(self.preferences)
@@ -209,12 +216,8 @@ def fit_answers(
     numbers = {pair.key: number for number, pair in enumerate(pairs)}
     rows = np.array([numbers[record.pair] for record in records])
     order = np.random.default_rng(seed).permutation(len(pairs))
-    comparisons = Comparisons(
-        features=np.empty((len(records), 0), dtype=np.float32),
-        preferences=np.array([record.answer.preference for record in records], dtype=np.float32),
-        confidences=np.array([record.answer.confidence for record in records], dtype=np.float32),
-        held_out=np.isin(rows, order[: round(options.held_out * len(pairs))]),
-    )
+    held_out = np.isin(rows, order[: round(options.held_out * len(pairs))])
+    comparisons = Comparisons.of(np.empty((len(records), 0), np.float32), [one.answer for one in records], held_out)
     if (obstacle := find_obstacle(comparisons, options)) is not None:
         raise InputError(f"The answers cannot be fitted. {obstacle} Ask about more pairs.")
     if len(lengths := {len(side) for pair in pairs for side in (pair.first, pair.second)}) > 1:

@@ -207,13 +207,8 @@ class PreferenceLearner:
     def _add(self, features: NDArray[np.float32], answers: Sequence[Answer | None]) -> Comparisons:
         """All comparisons with those of a round, of which some are held out."""
         held_out = self._rng.random(len(answers)) < self.fit_options.held_out
-        answered = {i: answer for i, answer in enumerate(answers) if answer is not None}
-        new = Comparisons(
-            features=features[list(answered)],
-            preferences=np.array([answer.preference for answer in answered.values()], dtype=np.float32),
-            confidences=np.array([answer.confidence for answer in answered.values()], dtype=np.float32),
-            held_out=held_out[list(answered)],
-        )
+        rows = [i for i, answer in enumerate(answers) if answer is not None]
+        new = Comparisons.of(features[rows], [answer for answer in answers if answer is not None], held_out[rows])
         return new if self.comparisons is None else self.comparisons + new
 
     def _learn(self, comparisons: Comparisons, logged: NDArray[np.float32], scalars: dict[str, float]) -> Verdict:

@@ -38,26 +38,6 @@ def optional(check: Check) -> Check:
     return lambda name, value: None if value is None else check(name, value)
 
 
-def _texts(name: str, value: Any) -> Prompt:
-    texts = [value] if isinstance(value, str) else list(value) if isinstance(value, Sequence) else None
-    if texts is None or not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"`{name}` must be a text or a list of texts. Received {short_repr(value)}.")
-    if not texts or not all(text.strip() for text in texts):
-        raise ValueError(f"`{name}` must not be empty. Received {short_repr(value)}. Say what should be seen.")
-    for text in texts:
-        check_words(name, text)
-    return value if isinstance(value, str) else texts
-
-
-def check_words(name: str, text: str) -> None:
-    """Raise a ValueError if a text is the name of a file."""
-    if os.path.splitext(text)[1] and os.path.isfile(text):
-        raise ValueError(
-            f"`{name}` must say in words what should be seen. Received {text!r}, which is a file. Pass a picture as "
-            f"goal_images=[{text!r}]."
-        )
-
-
 def check_text(name: str, value: Any) -> str:
     """Return a text. Raise a TypeError or ValueError unless it is one, and not empty."""
     if not isinstance(value, str):
@@ -69,8 +49,22 @@ def check_text(name: str, value: Any) -> str:
 
 def check_prompt(name: str, value: Any) -> str:
     """Return a single prompt. Raise a TypeError or ValueError unless it says in words what should be seen."""
-    check_words(name, check_text(name, value))
+    if os.path.splitext(check_text(name, value))[1] and os.path.isfile(value):
+        raise ValueError(
+            f"`{name}` must say in words what should be seen. Received {value!r}, which is a file. Pass a picture as "
+            f"goal_images=[{value!r}]."
+        )
     return value
+
+
+def _prompts(name: str, value: Any) -> Prompt:
+    if isinstance(value, str):
+        return check_prompt(name, value)
+    if not isinstance(value, Sequence):
+        raise TypeError(f"`{name}` must be a text or a list of texts. Received {short_repr(value)}.")
+    if not value:
+        raise ValueError(f"`{name}` must not be empty. Received {short_repr(value)}.")
+    return [check_prompt(name, text) for text in value]
 
 
 def of_type(kind: type[Any], words: str) -> Check:
@@ -138,12 +132,12 @@ def _goal_images(name: str, value: Any) -> Images:
 class PromptFields:
     """The fields that say what should be seen."""
 
-    prompt: Prompt | None = field(default=None, metadata={"check": optional(_texts)})
+    prompt: Prompt | None = field(default=None, metadata={"check": optional(_prompts)})
     """The goal: a text or a list of texts."""
     goal_images: Images | None = field(default=None, metadata={"check": optional(_goal_images)})
     """Pictures of the goal, in place of a prompt or beside it: files, or uint8 arrays (H, W, 3). "task": states of the
     task's goal, drawn as the environment is."""
-    baseline: Prompt | None = field(default=None, metadata={"check": optional(_texts)})
+    baseline: Prompt | None = field(default=None, metadata={"check": optional(_prompts)})
     """The scene without the goal: a text or a list of texts. This or `baseline_images` is required for `alpha` above
     0."""
     baseline_images: Images | None = field(default=None, metadata={"check": optional(as_pictures)})
