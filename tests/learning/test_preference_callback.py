@@ -26,8 +26,7 @@ def make_envs(id=CART_POLE, **options):
     ("algorithm", "id"),
     [
         (DQN, CART_POLE),
-        (TQC, MOUNTAIN_CAR),
-        *(pytest.param(one, MOUNTAIN_CAR, marks=pytest.mark.slow) for one in (SAC, TD3)),
+        *(pytest.param(one, MOUNTAIN_CAR, marks=pytest.mark.slow) for one in (SAC, TD3, TQC)),
     ],
 )
 def test_off_policy_algorithms_wait_for_the_first_head_and_learn_from_the_newest(algorithm, id, tmp_path):

@@ -29,7 +29,7 @@ def videos():
     return rows
 
 
-def fit(head, failed, count=8):
+def fit(head, failed, count=5):
     for _ in range(count):
         head.add(failed[:, None].numpy())
         head.fit()
@@ -92,9 +92,9 @@ def test_a_network_keeps_some_frames_of_its_videos(tmp_path):
 @pytest.fixture(scope="module")
 def raising(tmp_path_factory):
     """A reward from videos of poles that are raised."""
-    poles = [np.stack([cartpole_frame(angle, at) for angle in np.linspace(60, 0, 12)]) for at in (-0.5, 0, 0.5)]
+    poles = [np.stack([cartpole_frame(angle, at) for angle in np.linspace(60, 0, 8)]) for at in (-0.5, 0, 0.5)]
     out = tmp_path_factory.mktemp("rewards") / "raising"
-    return vlmrm_gym.fit_demonstrations(poles, encoder="tiny", out=out, measure="place", options={"steps": 40})
+    return vlmrm_gym.fit_demonstrations(poles, encoder="tiny", out=out, measure="place", options={"steps": 20})
 
 
 def make_envs(reward, **options):
@@ -111,10 +111,10 @@ def test_training_refines_the_reward_and_makes_stored_rewards_anew(raising):
         return len(seen) % 2 == 0
 
     callback = RefineCallback(every=100, failed=failed)
-    model.learn(400, callback=callback)
+    model.learn(200, callback=callback)
     assert callback.head.num_failed == len(seen) // 2 > 0
     assert all(episode["l"] == 25 for episode in seen)
-    assert envs.envs.head.version == 1 + 4
+    assert envs.envs.head.version == 1 + 2
     stored = model.replay_buffer.state_dict()
     features, rewards = stored["features"][:, 0], stored["rewards"].ravel()
     np.testing.assert_allclose(rewards, apply_head(callback.head, features) + stored["task_rewards"].ravel(), atol=1e-5)
@@ -126,9 +126,9 @@ def test_on_policy_algorithms_learn_from_the_refined_reward_of_the_rollouts_to_c
     buffer = {"rollout_buffer_class": DeferredRolloutBuffer, "rollout_buffer_kwargs": {"rewards": RewardHandle(envs)}}
     model = PPO("MlpPolicy", envs, n_steps=50, batch_size=50, n_epochs=1, **buffer)
     callback = RefineCallback(every=100, failed=lambda episode: True)
-    model.learn(300, callback=callback)
+    model.learn(200, callback=callback)
     assert envs.envs.head.head.members[0].head is callback.head
-    assert callback.head.num_failed == 12
+    assert callback.head.num_failed == 8
     envs.close()
 
 

@@ -18,6 +18,7 @@ from reward_models import PixelReward, TwoFeatures
 
 import vlmrm_gym
 from vlmrm_gym import CLIP, Progress, RewardModel, Success, Sum, TaskReward
+from vlmrm_gym.learning import FitOptions
 from vlmrm_gym.rewards import from_mapping, to_mapping
 
 POLE = CLIP(prompt="pole vertically upright on top of the cart", model="tiny")
@@ -53,7 +54,7 @@ def play(envs, calls):
     return received
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     expression=expressions,
     lengths=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=3), min_size=1, max_size=2),
@@ -70,7 +71,7 @@ def test_expressions_pay_what_numpy_works_out_however_they_are_scored(expression
     envs.close()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(expression=expressions, steps=st.integers(1, 12), start=st.integers(0, 12))
 def test_single_environments_and_their_copies_pay_the_same(expression, steps, start):
     """A copy, also one through a pickle, goes on from where it was made."""
@@ -229,7 +230,7 @@ def scores_as_features(numbers):
 
 @pytest.mark.parametrize("gamma", [0.9, 0.99])
 def test_progress_with_the_learners_gamma_leaves_the_optimal_policy_as_it_is(gamma):
-    """Potential-based shaping (Ng et al., 1999, theorem 1), by value iteration on random MDPs; any other changes it."""
+    """Potential-based shaping (Ng et al., 1999, theorem 1), by policy iteration on random MDPs; others change it."""
     changed = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
@@ -238,16 +239,19 @@ def test_progress_with_the_learners_gamma_leaves_the_optimal_policy_as_it_is(gam
 
         def shaped(own_gamma, potential=potential):
             head = Progress(PixelReward(), gamma=own_gamma).build().head
-            pairs = [(potential[a : a + 1], potential[b : b + 1]) for a in range(6) for b in range(6)]
-            paid = [head.pay(after[:, None, None], head.begin(before[:, None, None]))[0] for before, after in pairs]
+            states = potential[:, None, None, None]
+            paid = [head.pay(after, head.begin(before))[0] for before in states for after in states]
             return torch.cat(paid).reshape(6, 6).numpy()
 
         def optimal(extra, transitions=transitions, task=task):
-            values = np.zeros(6)
-            for _ in range(3000):
-                q = task + (transitions * (extra[:, None] + gamma * values)).sum(2)
-                values = q.max(1)
-            return q.argmax(1).tolist()
+            policy, better = None, np.zeros(6, dtype=int)
+            rewards = task + (transitions * extra[:, None]).sum(2)
+            while policy is None or (better != policy).any():
+                policy = better
+                chosen = np.arange(6), policy
+                values = np.linalg.solve(np.eye(6) - gamma * transitions[chosen], rewards[chosen])
+                better = (rewards + gamma * transitions @ values).argmax(1)
+            return policy.tolist()
 
         assert optimal(shaped(gamma)) == optimal(np.zeros((6, 6)))
         changed += optimal(shaped(0.3)) != optimal(np.zeros((6, 6)))
@@ -356,25 +360,22 @@ def test_a_preference_keeps_learning_inside_a_sum(other):
     """Rewards are NaN before the first head; then the sum of all terms, also of features that are relabelled."""
     fixed = POLE if other == "shared encoder" else Sum(terms=[(1.0, Sized((40, 60)))])
     reward = 0.5 * fixed + 2 * vlmrm_gym.Preference(prompt="an upright pole", model="tiny")
-    envs = gym.make_vec(CARTPOLE, 2, reward=reward, episode_length=20)
-    learner = vlmrm_gym.PreferenceLearner(envs, vlmrm_gym.GroundTruthLabeler(), seed=0)
+    envs = gym.make_vec(CARTPOLE, 2, reward=reward, episode_length=10)
+    learner = vlmrm_gym.PreferenceLearner(envs, vlmrm_gym.GroundTruthLabeler(), fit=FitOptions(epochs=5), seed=0)
     envs.action_space.seed(0)
     envs.reset(seed=0)
 
     def play():
-        return [late for _ in range(84) for late in vlmrm_gym.read_late(envs.step(envs.action_space.sample())[4])]
+        return [late for _ in range(33) for late in vlmrm_gym.read_late(envs.step(envs.action_space.sample())[4])]
 
     assert np.isnan(np.concatenate([late.rewards for late in play()])).all()
-    assert learner.run_round(60).verdict.accepted
+    assert learner.run_round(25).verdict.accepted
     for late in play():
         name = "clip" if other == "shared encoder" else "Sized"
         np.testing.assert_allclose(late.rewards, 0.5 * late.terms[name] + 2 * late.terms["preference"], atol=1e-5)
         np.testing.assert_allclose(envs.head(late.features), late.rewards, atol=1e-5)
         own = learner.head(torch.from_numpy(np.ascontiguousarray(envs.head.part_features(late.features))))
         np.testing.assert_allclose(late.terms["preference"], own, atol=1e-5)
-    before = envs.head.version
-    learner.run_round(40)
-    assert envs.head.version >= before
     envs.close()
 
 
@@ -398,7 +399,7 @@ def test_what_cannot_be_combined_is_said():
         (lambda: gym.make(CARTPOLE, reward=3 * TaskReward()), ValueError, "must see states"),
         (lambda: from_mapping({"kind": "sum", "terms": [{"weight": 1, "kind": "clop"}]}), ValueError, "'clop'"),
         (
-            lambda: make([Counting()], PixelReward() and Sum(terms=[(1, Wide()), (1, PixelReward())])),
+            lambda: make([Counting()], Sum(terms=[(1, Wide()), (1, PixelReward())])),
             ValueError,
             "`feature_size` of the reward `Wide`",
         ),

@@ -1,6 +1,5 @@
 """Goal images: the formula, what pictures are read as, and every door."""
 
-import base64
 import copy
 import io
 import json
@@ -131,6 +130,7 @@ BAD = {
     "nothing": (lambda path: [], ValueError, "must be from 1 to 1,000 pictures. Received 0"),
     "a number": (lambda path: [3], TypeError, "must be files of pictures, or uint8 arrays.*Received 3"),
     "no base64": (lambda path: "data:image/png;base64,%%%", ValueError, 'must be "data:image/png;base64,..."'),
+    "no picture": (lambda path: "data:text/html;base64,PHNjcmlwdD4=", ValueError, "must be pictures: PNG"),
     "a long name": (lambda path: "a" * 5_000, FileNotFoundError, "must be files of pictures"),
     "32 bits": (lambda path: write(path, saved(Image.new("I", (4, 4)), "TIFF")), ValueError, "of 8 or 16 bits"),
 }
@@ -141,12 +141,11 @@ def write(folder, content):
     return str(path)
 
 
-@pytest.mark.parametrize("name", ["goal_images", "baseline_images"])
 @pytest.mark.parametrize("what", BAD)
-def test_bad_pictures_are_a_sentence(what, name, tmp_path):
+def test_bad_pictures_are_a_sentence(what, tmp_path):
     make, error, message = BAD[what]
-    with pytest.raises(error, match=f"`{name}` .*{message}") as raised:
-        CLIP(prompt="a pole", **{name: make(tmp_path)})
+    with pytest.raises(error, match=f"`goal_images` .*{message}") as raised:
+        CLIP(prompt="a pole", goal_images=make(tmp_path))
     assert len(str(raised.value)) < 600
     assert "\n" not in str(raised.value)
 
@@ -191,32 +190,28 @@ def test_every_door_takes_them(files):
         vlmrm_gym.VLMReward(base, goal_images=files),
     ):
         assert pay(env) == pytest.approx(by_hand, abs=0.02)  # drawn at the model's size, not scaled to it
-    for options in ({}, {"num_workers": 1}):
-        envs = gym.make_vec(CARTPOLE, 2, goal_images=files, scoring="step", **options)
-        assert pay_vector(envs) == pytest.approx(by_hand, abs=0.02)
-        envs.close()
+    envs = gym.make_vec(CARTPOLE, 2, goal_images=files, scoring="step")
+    envs.reset(seed=0)
+    assert envs.step(np.zeros(2, dtype=int))[1] == pytest.approx(by_hand, abs=0.02)
+    envs.close()
     both = pay(gym.make(CARTPOLE, goal_images=files, prompt=[TASK_PROMPT]))
     assert both == pytest.approx(pay(gym.make(CARTPOLE, reward=CLIP(prompt=TASK_PROMPT, goal_images=files))), abs=1e-5)
     assert abs(both - by_hand) > 0.02
 
 
-def pay_vector(envs):
-    envs.reset(seed=0)
-    return envs.step(np.zeros(envs.num_envs, dtype=int))[1][0]
-
-
 @pytest.mark.parametrize("id", [CARTPOLE, "VLMRM/MountainCarContinuous-v0", "VLMRM/Humanoid-kneel-v0"])
 def test_the_goals_of_a_task_are_drawn_as_the_environment_is(id):
     """A state of the goal is paid more than the initial one; the specification keeps the word."""
-    cameras = {"camera": "front-side"} if "Humanoid" in id else {}
-    env = gym.make(id, goal_images="task", **cameras)
+    options = {"camera": "front-side", "textured": False} if "Humanoid" in id else {}
+    env = gym.make(id, goal_images="task", **options)
     assert env.spec.kwargs["goal_images"] == "task"
     task = vlmrm_gym.tasks.REGISTERED[id].make_states()
-    states = task.sample(40, np.random.default_rng(0))
+    states = task.sample(20, np.random.default_rng(0))
     view, model = env.get_wrapper_attr("_view"), env.get_wrapper_attr("_scorer")._encoder.model
     goal, others = (model(view.draw_views(own)) for own in (task.example_goal()[None], states[~task.succeeds(states)]))
     assert goal.min() > np.median(others)
-    gym.make_vec(id, 1, reward={"kind": "clip", "goal_images": "task"}, **cameras).close()
+    if id == CARTPOLE:
+        gym.make_vec(id, 1, reward={"kind": "clip", "goal_images": "task"}).close()
 
 
 def test_only_registered_tasks_have_goals():
@@ -229,9 +224,3 @@ def test_only_registered_tasks_have_goals():
         vlmrm_gym.VLMReward(base)
     with pytest.raises(ValueError, match=r"which is a file. Pass a picture as goal_images=\["):
         CLIP(prompt=__file__)
-
-
-def test_strangers_data_uris_are_read_as_pictures_only():
-    text = "data:text/html;base64," + base64.b64encode(b"<script>").decode()
-    with pytest.raises(ValueError, match="must be pictures"):
-        from_mapping({"kind": "clip", "goal_images": [text]})

@@ -180,27 +180,21 @@ class Sum(Combination):
     kind: str = field(default="sum", init=False)
 
     def __post_init__(self) -> None:
-        _check_number("constant", self.constant)
         if isinstance(self.terms, str | Mapping) or not isinstance(self.terms, Sequence):
             raise TypeError(f"`terms` must be a list of weights and rewards. Received {short_repr(self.terms)}.")
-        terms, constant = [], float(self.constant)
+        terms, constant = [], _number("constant", self.constant)
         for number, term in enumerate(self.terms):
             if not isinstance(term, tuple | list) or len(term) != 2:
                 raise TypeError(f"`terms[{number}]` must be (weight, reward). Received {short_repr(term)}.")
-            weight, reward = term
-            _check_number(f"terms[{number}]: weight", weight)
-            if isinstance(reward, Sum):
-                terms += [(float(weight * inner), one) for inner, one in reward.terms]
-                constant += weight * reward.constant
-            elif isinstance(reward, TaskReward):
-                terms.append((float(weight), reward))
-            else:
-                terms.append((float(weight), as_part(f"terms[{number}]", reward)))
+            name = f"terms[{number}]"
+            weight, reward = _number(f"{name}: weight", term[0]), term[1]
+            inner = reward if isinstance(reward, Sum) else None
+            constant = _number("constant", constant + weight * (0.0 if inner is None else inner.constant))
+            for factor, one in [(1.0, reward)] if inner is None else inner.terms:
+                part = one if isinstance(one, TaskReward) else as_part(name, one)
+                terms.append((_number(f"{name}: weight", weight * factor), part))
         if not terms:
             raise ValueError("`terms` must have at least one reward. Received none.")
-        for number, (weight, _) in enumerate(terms):
-            _check_number(f"terms[{number}]: weight", weight)
-        _check_number("constant", constant)
         object.__setattr__(self, "terms", terms)
         object.__setattr__(self, "constant", constant)
 
@@ -243,9 +237,10 @@ def short_reward(reward: RewardSpec) -> str:
     return f"{type(reward).__name__}({values})"
 
 
-def _check_number(name: str, value: Any) -> None:
+def _number(name: str, value: Any) -> float:
     if not is_number(value) or not abs(value) <= 1e30:
         raise ValueError(f"`{name}` must be a finite number, of at most 1e30. Received {short_repr(value)}.")
+    return float(value)
 
 
 @dataclass(frozen=True)
