@@ -17,7 +17,7 @@ from vlmrm_gym._util.system import available_memory
 from vlmrm_gym._util.validation import check_choice, short_repr
 from vlmrm_gym.data.late import Late
 from vlmrm_gym.rewards.current_head import CurrentHead, apply_head, check_head
-from vlmrm_gym.rewards.heads import SequenceHead
+from vlmrm_gym.rewards.heads import looks_back
 from vlmrm_gym.rewards.model import Head
 
 FeaturesDtype = Literal["float32", "float16"]
@@ -265,7 +265,7 @@ def head_of_states(head: Head, fingerprint: str) -> tuple[Head, int | None]:
         if head.head is None:
             raise RuntimeError("`head` must have a first version: call head.replace(...) before. It has none yet.")
         head, version = head.head, head.version
-    if isinstance(head, SequenceHead):
+    if looks_back(head):
         raise TypeError(
             "`head` must look at one state: a buffer has no whole episodes, of which a SequenceHead makes rewards. "
             f"Received {short_repr(head)}."

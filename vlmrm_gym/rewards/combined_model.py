@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
 from vlmrm_gym.rewards.combination import Combination, Scores, find_rewards, name_of, unique_names
-from vlmrm_gym.rewards.heads import CombineViews, Reports, SequenceHead, advance
+from vlmrm_gym.rewards.heads import CombineViews, Reports, SequenceHead, advance, looks_back
 from vlmrm_gym.rewards.model import Features, RewardModel, Rewards, only_feature
 from vlmrm_gym.rewards.own import as_model
 from vlmrm_gym.rewards.spec import RewardSpec
@@ -149,10 +149,10 @@ def _add_nodes(spec: RewardSpec, rewards: Sequence[RewardSpec], nodes: list[Node
 
 
 @dataclass(frozen=True, eq=False)
-class Expression:
+class Expression(SequenceHead):
     """Makes rewards by the heads of models, and by nodes, of which the last one makes the rewards.
 
-    `bind` makes it the head of states; of those before it is a `SequenceExpression`.
+    `bind` makes it the head of states.
     """
 
     members: Sequence[Member]
@@ -162,10 +162,14 @@ class Expression:
     """(V, D) of each encoder's features; those of several encoders are (B, 1, sum of V * D)."""
 
     @property
-    def looks_back(self) -> bool:
-        """Whether the reward of a state depends on the states before it."""
-        heads = [one.head for one in self.members]
-        return any(isinstance(one, SequenceHead) for one in heads) or any(one.scores.looks_back for one in self.nodes)
+    def looks_back(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See `SequenceHead`."""
+        return any(looks_back(one.head) for one in self.members) or any(one.scores.looks_back for one in self.nodes)
+
+    @property
+    def sees_first(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See `SequenceHead`."""
+        return any(one.sees_first for one in (*self.members, *(node.scores for node in self.nodes)))
 
     @property
     def learned(self) -> int | None:
@@ -197,17 +201,13 @@ class Expression:
             num_views = shapes[one.encoder][0]
             lowest = CombineViews("min", num_views) if num_views > 1 else None
             members.append(replace(one, combine=None if one.multi_view else combine or lowest))
-        return self._made_of(members, shapes)
-
-    def _made_of(self, members: Sequence[Member], shapes: Sequence[tuple[int, int | None]]) -> "Expression":
-        made = Expression(members, self.nodes, shapes)
-        return SequenceExpression(members, self.nodes, shapes) if made.looks_back else made
+        return replace(self, members=members, shapes=shapes)
 
     def with_head(self, head: Any) -> "Expression":
         """Make the same with another head in the place of the one that is learned, or of the first."""
         members = list(self.members)
         members[self.learned or 0] = replace(members[self.learned or 0], head=head)
-        return self._made_of(members, self.shapes)
+        return replace(self, members=members)
 
     def learned_features(self, features: Features) -> Features:
         """Of the features of states, float32 (..., V, D), those of the part that is learned."""
@@ -229,9 +229,9 @@ class Expression:
         own = features[..., 0, start : start + sizes[member.encoder]]
         return own.reshape(*own.shape[:-1], *self.shapes[member.encoder])
 
-    def __call__(self, features: "torch.Tensor") -> "torch.Tensor":
-        """Score states, or an episode from its beginning, by features, float32 (B, V, D): float32 (B,)."""
-        return self.pay(features, None)[0]
+    def advance(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any]":
+        """See `SequenceHead`."""
+        return self.pay(features, carry)[:2]
 
     def pay(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any, Reports]":
         """Score the next T states of an episode by features (T, V, D): float32 (T,); carry; reports, of tensors."""
@@ -264,19 +264,6 @@ class Expression:
         for node in self.nodes:
             scored.append(node.scores.begin([scored[i][0] for i in node.parts]))
         return [carry for _, carry in scored]
-
-
-class SequenceExpression(Expression, SequenceHead):
-    """An expression that looks at the states before."""
-
-    @property
-    def sees_first(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """See `SequenceHead`."""
-        return any(one.sees_first for one in (*self.members, *(node.scores for node in self.nodes)))
-
-    def advance(self, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any]":
-        """See `SequenceHead`."""
-        return self.pay(features, carry)[:2]
 
 
 def is_missing(head: Any) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
 from vlmrm_gym.rewards.combined_model import Expression, is_missing
-from vlmrm_gym.rewards.heads import Reports, SequenceHead, advance
+from vlmrm_gym.rewards.heads import Reports, SequenceHead, advance, looks_back
 from vlmrm_gym.rewards.model import Features, RewardModel, Rewards
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class CurrentHead:
     @property
     def looks_at_sequences(self) -> bool:
         """Whether the reward of a state depends on the states before it; also of a head that is yet to be learned."""
-        return isinstance(self._around or self.head, SequenceHead)
+        return looks_back(self._around or self.head)
 
     def begin(self, first: Features) -> Any:
         """Make the carry of an episode that begins in a state with these features, float32 (1, V, D)."""

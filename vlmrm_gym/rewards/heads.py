@@ -41,6 +41,8 @@ class SequenceHead(ABC):
     [0.0, 1.0, 2.0]
     """
 
+    looks_back: bool = True
+    """Whether the reward of a state depends on the states before it: a replay buffer cannot follow it then."""
     sees_first: bool = False
     """Whether `begin` is called: then the state before the first action is drawn and encoded, too. The head of the
     reward that environments are made with decides that, not one that replaces it."""
@@ -65,6 +67,11 @@ class SequenceHead(ABC):
     def __call__(self, features: "torch.Tensor") -> "torch.Tensor":
         """Score an episode from its beginning by its features, float32 (T, V, D): float32 (T,)."""
         return self.advance(features, None)[0]
+
+
+def looks_back(head: Any) -> bool:
+    """Tell whether a head looks at the states before."""
+    return isinstance(head, SequenceHead) and head.looks_back
 
 
 def advance(head: Any, features: "torch.Tensor", carry: Any) -> tuple["torch.Tensor", Any]:

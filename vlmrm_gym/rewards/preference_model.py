@@ -20,17 +20,15 @@ LIMIT = 5.0
 
 
 class PreferenceHead(SavedHead):
-    """An ensemble of networks with two hidden layers, from the features of all views of a state to its reward.
+    """An ensemble of networks with two hidden layers, from the features of a state, of `shape` (V, D), to its reward.
 
-    The reward is the mean over the networks, shifted and scaled by constants of this head: over the states that it was
-    standardised with, rewards have mean 0 and standard deviation 1, so that rewards of different heads are alike to the
-    learner. A hyperbolic tangent bounds them at -5 and 5 then. The networks' own outputs are not bounded: bounded ones,
-    as in PEBBLE, end up as the rank of a state among those that were compared, which is flat near a goal that
-    exploration seldom reaches.
+    The reward is their mean, with mean 0 and standard deviation 1 over the states that it was standardised with, so
+    that rewards of different heads are alike to the learner; a hyperbolic tangent bounds it at -5 and 5. The networks'
+    own outputs are not bounded: bounded ones, as in PEBBLE, end up as the rank of a state among those that were
+    compared, which is flat near a goal that exploration seldom reaches.
 
-    `shape` is that of a state's features, (V, D), `prompt` the goal, as labelers were told, and `base` the width of the
-    hidden layers of a `DistanceNetwork`, whose view of the progress since the beginning the networks correct; None:
-    there is none.
+    `prompt` is the goal, as labelers were told, and `base` the width of the hidden layers of a `DistanceNetwork` whose
+    progress the networks correct; None: there is none.
     """
 
     key = "vlmrm_gym.preference_head"
