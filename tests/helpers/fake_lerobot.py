@@ -46,7 +46,7 @@ class Pipeline:
         return cls(1.0)
 
 
-def install(monkeypatch, model=Model, **settings):
+def install(monkeypatch, **settings):
     CALLS.clear()
     config = type("OwnConfig", (Config,), settings)
     modules = {
@@ -56,7 +56,7 @@ def install(monkeypatch, model=Model, **settings):
         "lerobot.processor": {"PolicyProcessorPipeline": Pipeline},
         "lerobot.rewards": {},
         "lerobot.rewards.factory": {
-            "make_reward_model": model,
+            "make_reward_model": Model,
             "make_reward_pre_post_processors": lambda config: (Pipeline(0.0), None),
         },
     }

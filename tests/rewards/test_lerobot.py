@@ -57,22 +57,6 @@ def test_models_that_cannot_be_asked(tmp_path, monkeypatch):
         vlmrm_gym.LeRobot(model=str(tmp_path)).build("cpu")
 
 
-def test_a_newer_interface_is_named(tmp_path, monkeypatch):
-    class Newer:
-        def __init__(self, config):
-            pass
-
-        def eval(self):
-            return self
-
-        def predict_progress(self, batch, time):
-            return batch
-
-    fake_lerobot.install(monkeypatch, Newer)
-    with pytest.raises(InputError, match=r"must have `compute_reward\(batch\)`.*Newer with predict_progress"):
-        vlmrm_gym.LeRobot(model=str(tmp_path)).build("cpu")
-
-
 def test_a_strangers_file_does_not_load_one(tmp_path):
     vlmrm_gym.LeRobot(model="someone/model").save(tmp_path / "reward")
     with pytest.raises(InputError, match="names code that would be run"):

@@ -1,7 +1,7 @@
 """Rewards that are made of other rewards, as values: their base class, and `Sum`. Imports no torch."""
 
 import importlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -17,7 +17,6 @@ from vlmrm_gym.rewards.spec import RewardSpec
 if TYPE_CHECKING:
     import torch
 
-
 PartScored = Sequence["torch.Tensor"]
 """Scores of each part, float32 (T,)."""
 Reported = dict[str, "torch.Tensor"]
@@ -25,13 +24,26 @@ NodeScored = tuple["torch.Tensor", Any]
 """The scores of a node, float32 (T,), and its carry."""
 
 
-class Scores(ABC):
-    """How a combination makes a score of each state, float32 (T,), of the scores of its parts."""
+class Combination(RewardSpec):
+    """Base class of rewards that are made of other rewards, `parts`; each is a frozen dataclass.
+
+    `advance` makes a score of each state, float32 (T,), of the scores of the parts. States are drawn once for all
+    rewards that see them at one size, and encoded once for all that share an encoder (`RewardModel.encoder_key`).
+    """
 
     looks_back: bool = False
     """Whether a score depends on the states before: then states come in order, with a carry."""
     sees_first: bool = False
     """Whether the score of the state before the first action counts."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[RewardSpec, ...]:
+        """The rewards that it is made of."""
+
+    @abstractmethod
+    def with_parts(self, parts: Sequence[RewardSpec]) -> Self:
+        """Return this with other rewards in the places of its own."""
 
     def begin(self, scores: PartScored) -> NodeScored:
         """Begin an episode in a state with these scores, float32 (1,) each. Returns its score, and the carry."""
@@ -43,27 +55,6 @@ class Scores(ABC):
 
         The carry is what the call before, or `begin`, returned; None where the episode begins. It is not changed later.
         """
-
-
-class Combination(RewardSpec):
-    """Base class of rewards that are made of other rewards, `parts`; each is a frozen dataclass.
-
-    `combine` says how their scores make one. States are drawn once for all rewards that see them at one size, and
-    encoded once for all that share an encoder (`RewardModel.encoder_key`).
-    """
-
-    @property
-    @abstractmethod
-    def parts(self) -> tuple[RewardSpec, ...]:
-        """The rewards that it is made of."""
-
-    @abstractmethod
-    def with_parts(self, parts: Sequence[RewardSpec]) -> Self:
-        """Return this with other rewards in the places of its own."""
-
-    @abstractmethod
-    def combine(self) -> Scores:
-        """Say how the scores of the parts make one."""
 
     def _each(self, change: Callable[[RewardSpec], RewardSpec]) -> Self:
         return self.with_parts([change(part) for part in self.parts])
@@ -214,10 +205,17 @@ class Sum(Combination):
         terms = [(weight, one if isinstance(one, TaskReward) else next(rest)) for weight, one in self.terms]
         return type(self)(terms=terms, constant=self.constant)
 
-    def combine(self) -> Scores:
-        """See `Combination`."""
+    def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
+        """See `Combination`. The terms that are reported are those of the outermost sum."""
+        for name in [name for name in reports if name.startswith(TERM)]:  # of sums inside of this one
+            del reports[name]
+        names = unique_names([name_of(part) for part in self.parts])
+        reports |= {TERM + name: score for name, score in zip(names, scores, strict=True)}
         weights = [weight for weight, reward in self.terms if not isinstance(reward, TaskReward)]
-        return SumScores(weights, unique_names([name_of(part) for part in self.parts]), self.constant)
+        total = scores[0] * weights[0] + self.constant
+        for weight, score in zip(weights[1:], scores[1:], strict=True):
+            total = total + weight * score
+        return total, None
 
     def build(self, device: str = "auto") -> RewardModel:
         """See `Combination`."""
@@ -241,22 +239,3 @@ def _number(name: str, value: Any) -> float:
     if not is_number(value) or not abs(value) <= 1e30:
         raise ValueError(f"`{name}` must be a finite number, of at most 1e30. Received {short_repr(value)}.")
     return float(value)
-
-
-@dataclass(frozen=True)
-class SumScores(Scores):
-    """The scores of a `Sum`."""
-
-    weights: Sequence[float]
-    names: Sequence[str]
-    constant: float
-
-    def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
-        """See `Scores`. The terms that are reported are those of the outermost sum."""
-        for name in [name for name in reports if name.startswith(TERM)]:  # of sums inside of this one
-            del reports[name]
-        reports |= {TERM + name: score for name, score in zip(self.names, scores, strict=True)}
-        total = scores[0] * self.weights[0] + self.constant
-        for weight, score in zip(self.weights[1:], scores[1:], strict=True):
-            total = total + weight * score
-        return total, None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
-from vlmrm_gym.rewards.combination import Combination, Scores, find_rewards, name_of, unique_names
+from vlmrm_gym.rewards.combination import Combination, find_rewards, name_of, unique_names
 from vlmrm_gym.rewards.heads import CombineViews, Reports, SequenceHead, advance, looks_back
 from vlmrm_gym.rewards.model import Features, RewardModel, Rewards, only_feature
 from vlmrm_gym.rewards.own import as_model
@@ -134,7 +134,7 @@ def _find(rewards: Sequence[RewardSpec], reward: RewardSpec) -> int | None:
 class Node(NamedTuple):
     """A combination in an expression."""
 
-    scores: Scores
+    combination: Combination
     parts: Sequence[int]
     """Numbers of scores: first come those of all members, then those of all nodes."""
 
@@ -144,7 +144,7 @@ def _add_nodes(spec: RewardSpec, rewards: Sequence[RewardSpec], nodes: list[Node
     if not isinstance(spec, Combination):
         return _find(rewards, spec) or 0
     parts = [_add_nodes(part, rewards, nodes) for part in spec.parts]
-    nodes.append(Node(spec.combine(), parts))
+    nodes.append(Node(spec, parts))
     return len(rewards) + len(nodes) - 1
 
 
@@ -164,12 +164,14 @@ class Expression(SequenceHead):
     @property
     def looks_back(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """See `SequenceHead`."""
-        return any(looks_back(one.head) for one in self.members) or any(one.scores.looks_back for one in self.nodes)
+        return any(looks_back(one.head) for one in self.members) or any(
+            one.combination.looks_back for one in self.nodes
+        )
 
     @property
     def sees_first(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """See `SequenceHead`."""
-        return any(one.sees_first for one in (*self.members, *(node.scores for node in self.nodes)))
+        return any(one.sees_first for one in (*self.members, *(node.combination for node in self.nodes)))
 
     @property
     def learned(self) -> int | None:
@@ -239,7 +241,7 @@ class Expression(SequenceHead):
         reports: dict[str, torch.Tensor] = {}
         scored = [self._score(one, features, next(carries)) for one in self.members]
         for node in self.nodes:
-            scored.append(node.scores.advance([scored[i][0] for i in node.parts], next(carries), reports))
+            scored.append(node.combination.advance([scored[i][0] for i in node.parts], next(carries), reports))
         return scored[-1][0], [after for _, after in scored], reports
 
     def _score(self, member: Member, features: "torch.Tensor", carry: Any) -> "tuple[torch.Tensor, Any]":
@@ -262,7 +264,7 @@ class Expression(SequenceHead):
             else:
                 scored.append((self._score(one, first, None)[0], None))
         for node in self.nodes:
-            scored.append(node.scores.begin([scored[i][0] for i in node.parts]))
+            scored.append(node.combination.begin([scored[i][0] for i in node.parts]))
         return [carry for _, carry in scored]
 
 

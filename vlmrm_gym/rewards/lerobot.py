@@ -72,14 +72,7 @@ class LeRobotReward(RewardModel):
         config: Any = RewardModelConfig.from_pretrained(folder)
         config.device, config.pretrained_path = str(resolve_device(device)), folder
         model: Any = factory.make_reward_model(config).eval()
-        try:
-            self._compute = model.compute_reward
-        except AttributeError as error:
-            names = [name for name in dir(model) if name.startswith("predict")]
-            raise InputError(
-                f"`model` must have `compute_reward(batch)`, as in LeRobot 0.6. Received {type(model).__name__} with "
-                f"{', '.join(names) or 'no such method'}."
-            ) from error
+        self._compute = model.compute_reward
         saved = sorted(Path(folder).glob("*preprocessor.json"))
         if saved:
             device_step = {"device_processor": {"device": config.device}}

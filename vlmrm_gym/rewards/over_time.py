@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from vlmrm_gym._util.validation import check_finite, check_flag, check_fraction
 from vlmrm_gym.rewards.clip import check_count
-from vlmrm_gym.rewards.combination import Combination, NodeScored, PartScored, Reported, Scores, as_part
+from vlmrm_gym.rewards.combination import Combination, NodeScored, PartScored, Reported, as_part
 from vlmrm_gym.rewards.spec import RewardSpec
 
 
@@ -55,31 +55,19 @@ class Progress(OfOne):
     best: bool = field(default=False, metadata={"check": check_flag})
     """Whether only what exceeds the best so far is paid."""
     kind: str = field(default="progress", init=False)
+    looks_back = sees_first = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.best and self.gamma != 1:
             raise ValueError(f"`gamma` is for best=False. Received {self.gamma!r}. Leave it out.")
 
-    def combine(self) -> Scores:
-        """See `Combination`."""
-        return ProgressScores(self.gamma, self.best)
-
-
-@dataclass(frozen=True)
-class ProgressScores(Scores):
-    """The scores of a `Progress`. The carry is the last score of its part, or the best one."""
-
-    gamma: float
-    best: bool
-    looks_back = sees_first = True
-
     def begin(self, scores: PartScored) -> NodeScored:
-        """See `Scores`: nothing is gained yet."""
+        """See `Combination`: nothing is gained yet. The carry is the last score, or the best one."""
         return scores[0] * 0, scores[0]
 
     def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
-        """See `Scores`. Where no first state is known, the first one that is scored stands for it."""
+        """See `Combination`. Where no first state is known, the first one that is scored stands for it."""
         import torch
 
         every = torch.cat([scores[0][:1] if carry is None else carry, scores[0]])
@@ -110,32 +98,19 @@ class Success(OfOne):
     terminate: bool = field(default=False, metadata={"check": check_flag})
     """Whether success ends the episode: it is terminated. In vector environments this needs `scoring="step"`."""
     kind: str = field(default="success", init=False)
+    looks_back = True
 
     @property
     def terminates(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """See `RewardSpec`."""
         return self.terminate or super().terminates
 
-    def combine(self) -> Scores:
-        """See `Combination`."""
-        return SuccessScores(self.threshold, self.hold, self.terminate)
-
-
-@dataclass(frozen=True)
-class SuccessScores(Scores):
-    """The scores of a `Success`. The carry is the number of steps in a row so far."""
-
-    threshold: float
-    hold: int
-    terminate: bool
-    looks_back = True
-
     def begin(self, scores: PartScored) -> NodeScored:
-        """See `Scores`: steps are counted from the first action on."""
+        """See `Combination`: the carry is the number of steps in a row, which are counted from the first action on."""
         return scores[0] * 0, 0
 
     def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
-        """See `Scores`. Of several, all must succeed to be reported as success; one ends the episode."""
+        """See `Combination`. Of several, all must succeed to be reported as success; one ends the episode."""
         import torch
 
         step = torch.arange(1, len(scores[0]) + 1)
