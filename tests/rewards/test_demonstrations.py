@@ -203,20 +203,12 @@ def test_it_is_a_value_that_is_saved_moved_copied_and_pickled(folder, tmp_path):
         vlmrm_gym.Demonstrations.load(tmp_path / "moved")
 
 
-def test_heads_of_other_features_and_damaged_files_are_refused(folder, tmp_path):
+def test_heads_of_other_features_are_refused(folder):
     head = str(folder / "head.safetensors")
     with pytest.raises(ValueError, match=r"`head` must be of the features 'tiny, shortest'. .* 'tiny, squash'"):
         vlmrm_gym.Demonstrations(head=head, resize_mode="shortest").build("cpu")
-    (tmp_path / "bad.safetensors").write_bytes((folder / "head.safetensors").read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"`head` .*bad.safetensors' must be a head that DistanceNetwork.save wrote"):
-        vlmrm_gym.Demonstrations(head=str(tmp_path / "bad.safetensors")).build("cpu")
-    with pytest.raises(FileNotFoundError, match="which does not exist"):
-        vlmrm_gym.Demonstrations(head=str(tmp_path / "none")).build("cpu")
     with pytest.raises(ValueError, match="`measure` must be one of"):
         vlmrm_gym.Demonstrations(head=head, measure="both")
-    (tmp_path / "reward.json").write_text(json.dumps({"kind": "import", "path": "os:system"}))
-    with pytest.raises(InputError, match="names code that would be run"):
-        gym.make(CART_POLE, reward=f"{tmp_path}/")
 
 
 @pytest.mark.slow

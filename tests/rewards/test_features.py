@@ -8,9 +8,9 @@ from counting_env import take
 from reward_models import TwoFeatures
 
 from vlmrm_gym.rewards.clip_model import GoalBaseline
-from vlmrm_gym.rewards.combined_model import Expression, Member
 from vlmrm_gym.rewards.current_head import CurrentHead, apply_head
 from vlmrm_gym.rewards.heads import CombineViews
+from vlmrm_gym.rewards.preference_model import PreferenceHead
 from vlmrm_gym.scoring.state_encoder import StateEncoder
 from vlmrm_gym.states import States
 from vlmrm_gym.tasks.humanoid_body import plain_model
@@ -78,7 +78,7 @@ def test_heads_of_other_features_are_refused():
     """A head that says what features it is of fits only those."""
     head = CurrentHead(fingerprint="tiny, squash")
     with pytest.raises(ValueError, match=r"`head` must be of the features 'tiny, squash'. Received .* 'two features'"):
-        head.replace(Expression([Member(head=torch.sum, multi_view=True, fingerprint="two features")]))
+        head.replace(PreferenceHead((1, 2), fingerprint="two features"))
     with pytest.raises(TypeError, match="`head` must be a callable"):
         head.replace("mean")
 
@@ -90,8 +90,9 @@ def test_views_are_combined_inside_of_the_head():
     by_view = (features @ goal).numpy()
     head = GoalBaseline.from_embeddings(goal, None, 0.0)
     np.testing.assert_allclose(head(features).numpy(), by_view.min(1), rtol=1e-6)
+    each = StateEncoder(type("Each", (TwoFeatures,), {"head": head, "feature_size": 8})(), 3).info
     for how, expected in (("min", by_view.min(1)), ("mean", by_view.mean(1)), (lambda r: r[:, 2], by_view[:, 2])):
-        made = Expression([Member(head=head, multi_view=False)]).bind([(3, 8)], CombineViews(how, 3))(features)
+        made = each.make_head(CombineViews(how, 3))(features)
         np.testing.assert_allclose(made.numpy(), expected, rtol=1e-6)
     joint = StateEncoder(type("Joint", (TwoFeatures,), {"multi_view": True})(), 3).info
     assert joint.feature_shape == (3, 2)
@@ -123,8 +124,8 @@ def test_the_features_of_a_function_are_its_rewards():
 
 def test_any_state_is_drawn_again_at_any_size_and_from_any_camera():
     """The scorer draws what was scored, to the pixel; and other sizes and cameras as a renderer of those does."""
-    envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera="front-side")
-    own = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera=["paper", {"azimuth": 45.0}])
+    envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera="front-side", textured=False)
+    own = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera=["paper", {"azimuth": 45.0}], textured=False)
     states = States(plain_model().qpos0[None].repeat(3, 0))
     states.rows[:, 2] += [0, 0.1, 0.2]
     seen = envs.scorer.frames(states)
