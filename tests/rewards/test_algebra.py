@@ -6,6 +6,7 @@ import pickle
 from dataclasses import dataclass
 from typing import Any
 
+import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -409,6 +410,14 @@ def test_what_cannot_be_combined_is_said():
     ):
         with pytest.raises(error, match=message):
             wrong()
+
+
+def test_workers_send_no_model_back():
+    large = Sized((40, 60))
+    large.network = np.zeros(10**6)
+    model = (2 * Progress(large) + POLE).build()
+    assert len(cloudpickle.dumps(model.expression)) < 10_000
+    assert model.head.pay(torch.zeros(1, 1, 129), None)[2].keys() == {"term progress", "term clip"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,10 +131,18 @@ def _find(rewards: Sequence[RewardSpec], reward: RewardSpec) -> int | None:
     return None
 
 
+class Loaded(RewardSpec):
+    """Stands for a part of a combination whose model has been loaded: workers do not send that back."""
+
+    def __init__(self, part: RewardSpec) -> None:
+        self.kind = name_of(part)
+
+
 class Node(NamedTuple):
     """A combination in an expression."""
 
     combination: Combination
+    """With a `Loaded` in the place of each part."""
     parts: Sequence[int]
     """Numbers of scores: first come those of all members, then those of all nodes."""
 
@@ -144,7 +152,7 @@ def _add_nodes(spec: RewardSpec, rewards: Sequence[RewardSpec], nodes: list[Node
     if not isinstance(spec, Combination):
         return _find(rewards, spec) or 0
     parts = [_add_nodes(part, rewards, nodes) for part in spec.parts]
-    nodes.append(Node(spec, parts))
+    nodes.append(Node(spec.with_parts([Loaded(part) for part in spec.parts]), parts))
     return len(rewards) + len(nodes) - 1
 
 
