@@ -79,7 +79,7 @@ def test_rewards_of_frames_are_equation_3(frames):
 def test_two_views_are_worth_what_open_clip_and_numpy_say(how, combine):
     """From the frames that are drawn to the reward in ten lines, without a line of this package."""
     prompts, log = {"prompt": "a standing humanoid robot", "baseline": "a humanoid robot"}, EpisodeLog(10**6)
-    options = {"camera": "front-side", "combine_views": how, "episode_length": 4, "episode_log": log}
+    options = {"camera": "front-side", "combine_views": how, "episode_length": 4, "episode_log": log, "textured": False}
     envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, model="tiny", alpha=0.5, **prompts, **options)
     envs.reset(seed=0)
     rewards = [envs.step(envs.action_space.sample())[4] for _ in range(4)][-1]["vlm_rewards"][0]

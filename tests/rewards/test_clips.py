@@ -156,7 +156,7 @@ def test_clips_of_several_views():
         "side": {"reward": Motion(), "camera": {"azimuth": 90.0}},
         "joint": {"reward": JointMotion(), "camera": ["paper", {"azimuth": 90.0}]},
     }.items():
-        envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, episode_length=6, **options)
+        envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, textured=False, episode_length=6, **options)
         envs.action_space.seed(0)
         envs.reset(seed=0)
         for _ in range(6):

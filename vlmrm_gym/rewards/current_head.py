@@ -88,7 +88,7 @@ class CurrentHead:
         return self.head.begin(torch.from_numpy(first))
 
     def pay(self, features: Features, carry: Any, of: str = "") -> Paid:
-        """Score the next states of an episode; the carry is None for a head of single states."""
+        """Score the next states of an episode, see `SequenceHead`."""
         if self.head is None:
             return Paid(np.full(len(features), np.nan, dtype=np.float32))
         return pay(self.head, features, carry, f"version {self.version}", of)
