@@ -25,6 +25,6 @@ for name, states in STATES.items():
     task = REGISTERED[name]
     folder = Path(sys.argv[1]) / name.removeprefix("VLMRM/")
     folder.mkdir(parents=True, exist_ok=True)
-    with closing(make_base_env(task, task.episode_length)) as env, closing(StateView(env, pin=False)) as view:
+    with closing(make_base_env(task, task.episode_length)) as env, closing(StateView(env)) as view:
         for number, frame in enumerate(view.draw(np.array(states))):
             iio.imwrite(folder / f"{number}.png", frame)

@@ -29,7 +29,7 @@ def rewards_of(prompt: Any, images: Any) -> dict[str, Any]:
 figure, axes = plt.subplots(2, 3, figsize=(11, 6), layout="constrained")
 
 task = REGISTERED["VLMRM/CartPole-v1"]
-with closing(make_base_env(task, 200)) as env, closing(StateView(env, pin=False)) as view:
+with closing(make_base_env(task, 200)) as env, closing(StateView(env)) as view:
     angles, positions = np.radians(np.linspace(-180, 180, 73)), np.linspace(-2.4, 2.4, 25)
     frames = view.draw(np.array([[x, angle] for x in positions for angle in angles]))
     upright = list(view.draw(np.array([[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])))
@@ -42,7 +42,7 @@ with closing(make_base_env(task, 200)) as env, closing(StateView(env, pin=False)
 fractions = np.linspace(0, 1, 31)
 for axis, name in zip(axes[1], POSES, strict=True):
     task = REGISTERED[f"VLMRM/Humanoid-{name}-v0"]
-    with closing(make_base_env(task, 100)) as env, closing(StateView(env, task.camera, pin=False)) as view:
+    with closing(make_base_env(task, 100)) as env, closing(StateView(env, task.camera)) as view:
         frames = view.draw(task.make_states().on_the_way(fractions))
         for label, model in rewards_of(task.prompt, draw_goals(task, camera=task.camera)).items():
             axis.plot(fractions, model(frames), label=label)

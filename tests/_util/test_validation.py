@@ -8,7 +8,6 @@ from rich.table import Table
 
 from vlmrm_gym._util.errors import printable, quote, say
 from vlmrm_gym._util.validation import truncate
-from vlmrm_gym.rewards.sources import ModelSource, cannot_download
 from vlmrm_gym.tools.cli.settings import PlainConsole
 
 
@@ -16,15 +15,6 @@ def test_long_texts_end_with_a_whole_word_where_that_leaves_half_of_them():
     for length, expected in {15: "an upright pole", 14: "an upright...", 13: "an upright..."}.items():
         assert truncate("an upright pole", length) == expected
     assert truncate("an upright pole", 12) == "an uprigh..."  # "an..." would say too little
-
-
-def test_the_reason_why_weights_cannot_be_downloaded_ends_with_a_whole_word():
-    reason = "The Hub cannot be reached. " * 20
-    source = ModelSource("ViT-B-32/laion2b_s34b_b79k", "ViT-B-32", "laion2b_s34b_b79k")
-    message = str(cannot_download(source, "weights", RuntimeError(reason)))
-    quoted = message.partition("could not be downloaded (")[2].partition("...)")[0]
-    assert 150 < len(quoted) < 200
-    assert reason.startswith(f"{quoted} ")
 
 
 def test_control_characters_are_written_out(capsys):

@@ -1,6 +1,6 @@
 """Opens and reads the files of strangers: regular files, which take no more memory than their size.
 
-What is wrong with a file is an `InputError` that names it. An archive, a dataset and a video refer to nothing else.
+What is wrong with a file is an `InputError` that names it.
 """
 
 import io
@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -26,14 +26,8 @@ MAX_JSON = 2**22
 """Bytes of a JSON file, at most."""
 MAX_PIXELS = 2**25
 """Of a picture, or of one of a video: 8K, and some 100 MB as RGB."""
-_MAX_EPISODE_PIXELS = 2**31
-"""Of the pictures of an episode, which Minari decodes at once: some 6 GB."""
 _MAX_DEPTH = 32
 """Of nested lists and mappings."""
-_DEMUXERS = "mov,matroska,avi,gif,apng,mpeg,mpegts,mpegvideo,m4v,flv,asf,ogg,ivf,h264,hevc,webp,webp_pipe,yuv4mpegpipe"
-"""Formats of ffmpeg that hold a video in one file. Playlists and scripts, which name other files, are left out."""
-FFMPEG_LIMITS = ("-format_whitelist", _DEMUXERS, "-protocol_whitelist", "file", "-max_pixels", str(MAX_PIXELS))
-"""Options of ffmpeg, before the input."""
 
 
 @contextmanager
@@ -151,64 +145,3 @@ def _read_array(content: bytes) -> NDArray[Any]:
     if math.prod(shape) * dtype.itemsize != len(content) - start.tell():
         raise ValueError(f"an array's header says {dtype} {shape}, which is not what follows.")
     return np.load(io.BytesIO(content), allow_pickle=False)
-
-
-def check_hdf5(path: str | Path, *, pictures: Sequence[str] = ()) -> None:
-    """Check that an HDF5 file is a tree of arrays and texts, all of them in it: no links, filters or objects.
-
-    Arrays of bytes in groups of the names `pictures` must be JPEGs, which take little memory when all are decoded.
-    """
-    import h5py
-    from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
-    from PIL import Image
-
-    size = check_file(path)
-    with reading(path, RuntimeError, KeyError, Image.DecompressionBombError), h5py.File(path, "r") as file:
-        waiting: list[Any] = [file]
-        while waiting:
-            group = waiting.pop()
-            for name in group:
-                link = group.get(name, getlink=True)
-                if not isinstance(link, h5py.HardLink) or h5o.get_info(one := group[name].id).rc != 1:
-                    raise ValueError(f"it must have no links. Received {short_repr(name)}.")
-                if isinstance(one, h5py.h5g.GroupID):
-                    waiting.append(group[name])
-                else:
-                    is_picture = not set(group[name].name.split("/")).isdisjoint(pictures)
-                    size -= _stored_size(group[name], is_picture=is_picture)
-                if size < 0:
-                    raise ValueError(f"its data must be in it. Received more in {short_repr(name)} than the file has.")
-
-
-def _check_pictures(dataset: Any) -> int:
-    """Check that all rows are the bytes of JPEGs, which take little memory when decoded; returns their bytes."""
-    from PIL import Image
-
-    size = pixels = 0
-    for row in range(len(dataset)):
-        content = dataset[row].tobytes()
-        if not content.startswith(b"\xff\xd8"):
-            raise ValueError(f"pictures must be JPEGs. Received others in {short_repr(dataset.name)}.")
-        with Image.open(io.BytesIO(content), formats=["JPEG"]) as picture:
-            size, pixels = size + len(content), pixels + picture.width * picture.height
-        if pixels > _MAX_EPISODE_PIXELS:
-            raise ValueError(f"pictures of an episode must have at most {_MAX_EPISODE_PIXELS:,} pixels together")
-    return size
-
-
-def _stored_size(dataset: Any, *, is_picture: bool) -> int:
-    """Bytes of an HDF5 dataset, if it is stored in its file as it is. Raises a ValueError otherwise."""
-    import h5py
-
-    creation, text = dataset.id.get_create_plist(), h5py.check_string_dtype(dataset.dtype)
-    if creation.get_external_count() or dataset.is_virtual or creation.get_nfilters():
-        raise ValueError(f"its data must be in it, without filters. Received {short_repr(dataset.name)}.")
-    if not dataset.dtype.hasobject:
-        if is_picture and dataset.dtype == np.uint8 and dataset.ndim == 2:
-            _check_pictures(dataset)
-        return dataset.nbytes
-    if is_picture and h5py.check_vlen_dtype(dataset.dtype) == np.uint8 and dataset.ndim == 1:
-        return _check_pictures(dataset)
-    if text is None or dataset.ndim != 1:
-        raise ValueError(f"it must have numbers and texts. Received {dataset.dtype} for {short_repr(dataset.name)}.")
-    return sum(16 + len(dataset[row]) for row in range(len(dataset)))  # texts may share their bytes

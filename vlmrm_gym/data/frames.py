@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
-from vlmrm_gym._util.untrusted import FFMPEG_LIMITS, MAX_PIXELS, check_file, open_file, reading
+from vlmrm_gym._util.untrusted import MAX_PIXELS, check_file, open_file, reading
 from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.data.videos import Layout
 
@@ -21,6 +21,8 @@ PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 """Suffixes of pictures."""
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 """Formats of pictures, whatever their suffix: Pillow knows others that start programs."""
+_DEMUXERS = "mov,matroska,avi,gif,apng,mpeg,mpegts,mpegvideo,m4v,flv,asf,ogg,ivf,h264,hevc,webp,webp_pipe,yuv4mpegpipe"
+"""Formats of ffmpeg that hold a video in one file. Playlists and scripts, which name other files, are left out."""
 _COMMENT = re.compile(
     r'^comment=\{"vlmrm_gym": \{"video_size": \[(\d+), (\d+)\], "frame_size": \[(\d+), (\d+)\]\}\}$',
     re.ASCII | re.MULTILINE,
@@ -120,8 +122,9 @@ def read_layout(path: Path) -> Layout | None:
 def _ffmpeg(path: Path, *options: str) -> list[str]:
     import imageio_ffmpeg
 
+    limits = ["-format_whitelist", _DEMUXERS, "-protocol_whitelist", "file", "-max_pixels", str(MAX_PIXELS)]
     executable = imageio_ffmpeg.get_ffmpeg_exe()
-    return [executable, "-v", "error", "-nostdin", *FFMPEG_LIMITS, "-i", str(path.resolve()), *options]
+    return [executable, "-v", "error", "-nostdin", *limits, "-i", str(path.resolve()), *options]
 
 
 @dataclass(frozen=True)

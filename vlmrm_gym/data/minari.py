@@ -1,5 +1,6 @@
 """Minari datasets of others and of `vlmrm-gym dataset`: their frames, and copies with other rewards."""
 
+import io
 import json
 import re
 import shutil
@@ -12,13 +13,15 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.errors import InputError
 from vlmrm_gym._util.files import atomic_write_text
-from vlmrm_gym._util.untrusted import check_hdf5, parse_json, read_json, reading
+from vlmrm_gym._util.untrusted import check_file, parse_json, read_json, reading
 from vlmrm_gym._util.validation import short_repr
 
 DAMAGE = (LookupError, TypeError, AttributeError, AssertionError, RuntimeError)
 """What Minari raises for a dataset that is damaged."""
 _DTYPE = re.compile(r"bool|u?int\d+|float\d+", re.ASCII)
 """Of the numbers of a space."""
+_MAX_EPISODE_PIXELS = 2**31
+"""Of the pictures of an episode, which Minari decodes at once: some 6 GB."""
 
 
 def find_data(folder: Path) -> Path | None:
@@ -110,6 +113,66 @@ def _check_data(data: Path) -> int:
     is_jpeg = known.get("jpeg_encoding", True) is not False and has_pictures
     check_hdf5(data / "main_data.hdf5", pictures=("observations", "actions") if is_jpeg else ())
     return number
+
+
+def check_hdf5(path: str | Path, *, pictures: Sequence[str] = ()) -> None:
+    """Check that an HDF5 file is a tree of arrays and texts, all of them in it: no links, filters or objects.
+
+    Arrays of bytes in groups of the names `pictures` must be JPEGs, which take little memory when all are decoded.
+    """
+    import h5py
+    from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
+    from PIL import Image
+
+    size = check_file(path)
+    with reading(path, RuntimeError, KeyError, Image.DecompressionBombError), h5py.File(path, "r") as file:
+        waiting: list[Any] = [file]
+        while waiting:
+            group = waiting.pop()
+            for name in group:
+                link = group.get(name, getlink=True)
+                if not isinstance(link, h5py.HardLink) or h5o.get_info(one := group[name].id).rc != 1:
+                    raise ValueError(f"it must have no links. Received {short_repr(name)}.")
+                if isinstance(one, h5py.h5g.GroupID):
+                    waiting.append(group[name])
+                else:
+                    is_picture = not set(group[name].name.split("/")).isdisjoint(pictures)
+                    size -= _stored_size(group[name], is_picture=is_picture)
+                if size < 0:
+                    raise ValueError(f"its data must be in it. Received more in {short_repr(name)} than the file has.")
+
+
+def _check_pictures(dataset: Any) -> int:
+    """Check that all rows are the bytes of JPEGs, which take little memory when decoded; returns their bytes."""
+    from PIL import Image
+
+    size = pixels = 0
+    for row in range(len(dataset)):
+        content = dataset[row].tobytes()
+        if not content.startswith(b"\xff\xd8"):
+            raise ValueError(f"pictures must be JPEGs. Received others in {short_repr(dataset.name)}.")
+        with Image.open(io.BytesIO(content), formats=["JPEG"]) as picture:
+            size, pixels = size + len(content), pixels + picture.width * picture.height
+        if pixels > _MAX_EPISODE_PIXELS:
+            raise ValueError(f"pictures of an episode must have at most {_MAX_EPISODE_PIXELS:,} pixels together")
+    return size
+
+
+def _stored_size(dataset: Any, *, is_picture: bool) -> int:
+    """Bytes of an HDF5 dataset, if it is stored in its file as it is. Raises a ValueError otherwise."""
+    import h5py
+
+    creation, text = dataset.id.get_create_plist(), h5py.check_string_dtype(dataset.dtype)
+    if creation.get_external_count() or dataset.is_virtual or creation.get_nfilters():
+        raise ValueError(f"its data must be in it, without filters. Received {short_repr(dataset.name)}.")
+    rows_of = {1: h5py.check_vlen_dtype(dataset.dtype), 2: dataset.dtype}
+    if is_picture and rows_of.get(dataset.ndim) == np.uint8:
+        return _check_pictures(dataset)
+    if not dataset.dtype.hasobject:
+        return dataset.nbytes
+    if text is None or dataset.ndim != 1:
+        raise ValueError(f"it must have numbers and texts. Received {dataset.dtype} for {short_repr(dataset.name)}.")
+    return sum(16 + len(dataset[row]) for row in range(len(dataset)))  # texts may share their bytes
 
 
 def _replace(group: Any, name: str, values: NDArray[Any]) -> None:

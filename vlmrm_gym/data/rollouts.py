@@ -53,7 +53,7 @@ def play(
             "The environment changed to a model or an appearance that its states cannot describe. Pass an environment "
             "that keeps its own."
         )
-    states = States(np.stack(rows), changes if any(change is not None for change in changes) else None)
+    states = States.of(np.stack(rows), changes)
     return Trajectory(
         source=source,
         states=states[1:],

@@ -283,5 +283,5 @@ def draw_goals(
             f"`goal_images`={TASK_GOALS!r} is for tasks whose goals are known. Received {task.id}. Pass pictures."
         )
     env = make_base_env(task, task.episode_length, **env_kwargs)
-    with closing(env), closing(StateView(env, camera, quality, pin=False)) as view:
+    with closing(env), closing(StateView(env, camera, quality)) as view:
         return list(view.draw_views(goals))

@@ -75,7 +75,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         check_unscored(env)
         options = ScoringOptions.of({"prompt": prompt, **keywords}, vector=False)
         specification = options.reward.with_model(default_model(env))
-        view = StateView(env, options.camera, options.quality, pin=False)
+        view = StateView(env, options.camera, options.quality)
         combine = None if options.combine_views is None else CombineViews(options.combine_views, view.num_views)
         encoder = build_encoder(specification.build, view.num_views, str(resolve_device(options.device)))
         with close_on_error([encoder]):
@@ -93,7 +93,6 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         self._task_reward_weight, self._reward = options.task_reward_weight, specification
         self._view, self._scorer = view, scorer
         self._delivery, self._needs_reset = RewardDelivery(scorer, head, 1, options), False
-        self._view.pin_camera()  # last: an exception above leaves the environment unchanged
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -76,6 +76,11 @@ class States:
     """int64 (B, F): the rows of each clip, the state itself last; rows that clips share are drawn once. Or int64 (B,):
     the row whose reward each state has."""
 
+    @classmethod
+    def of(cls, rows: NDArray[Any], changes: Sequence[SceneChange | None]) -> "States":
+        """Make states of rows, and of a change or None for each."""
+        return cls(rows, [*changes] if any(change is not None for change in changes) else None)
+
     def __len__(self) -> int:
         return len(self.rows if self.clips is None else self.clips)
 
@@ -157,7 +162,7 @@ class StateList:
     def states(self) -> States:
         """The states, at least one. They own the memory: nothing can be added any more."""
         rows = np.frombuffer(self._rows, self._like.dtype).reshape(-1, *self._like.shape)
-        return States(rows, self._changes if any(change is not None for change in self._changes) else None)
+        return States.of(rows, self._changes)
 
 
 def check_states(states: ArrayLike, size: int) -> NDArray[np.float64]:

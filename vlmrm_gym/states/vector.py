@@ -9,7 +9,6 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
-from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.validation import check_that, find_metadata, find_time_limit, short_repr
 from vlmrm_gym.infos import SCENE_UPDATE_KEY, STATE_KEY
 from vlmrm_gym.states.drawing import FrameStore, check_frame
@@ -32,8 +31,8 @@ class VectorCapture:
       or it is `HumanoidVectorEnv`) delivers states in its infos.
     - Of any other vector environment the rendered frames are the states.
 
-    The vector environment stays unchanged until `attach` is called. `mode` says when an environment that has ended is
-    reset; for `camera` and `quality` see `make_renderer`.
+    `attach` puts the wrappers in place. `mode` says when an environment that has ended is reset; for `camera` and
+    `quality` see `make_renderer`.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class VectorCapture:
         """The environments of a `SyncVectorEnv`, wrapped."""
         captures = find_metadata(env, STATE_KEY)
         if captures and hasattr(self._base, "single_env"):
-            self._shared_view = StateView(self._base.single_env, camera, quality, pin=False)
+            self._shared_view = StateView(self._base.single_env, camera, quality)
         elif isinstance(self._base, SyncVectorEnv):
             self._wrapped = [_wrap(one, camera, quality) for one in self._base.envs]
         elif camera is not None or quality != "fast":
@@ -104,9 +103,7 @@ class VectorCapture:
         return first
 
     def attach(self) -> None:
-        """Put the wrappers in place, and pin the cameras. Call this when nothing can fail any more."""
-        for view in self._views:
-            view.pin_camera()
+        """Put the wrappers in place. Call this when nothing can fail any more."""
         if self._wrapped:
             self._base.envs = self._wrapped
 
@@ -125,7 +122,7 @@ class VectorCapture:
         if not self._captures:
             return States(np.stack(self._frames()))
         if self._shared_view is not None:
-            return States(self._base.states, self._shared_changes())
+            return States.of(self._base.states, self._shared_changes())
         captured, reset = self._call("first_state"), np.flatnonzero(mask).tolist()
         if any(captured[i] is None for i in reset):
             raise RuntimeError(f"A wrapper steps environments in their reset. {_REMEDY}")
@@ -133,7 +130,7 @@ class VectorCapture:
         rows, changes = np.zeros((len(mask), *like.shape), dtype=like.dtype), [None] * len(mask)
         for i in reset:
             rows[i], changes[i] = captured[i]
-        return States(rows, changes if any(change is not None for change in changes) else None)
+        return States.of(rows, changes)
 
     def render(self) -> Any:
         """Render what the model sees, but at the environments' own size: a tuple of uint8 (H, V * W, 3)."""
@@ -170,12 +167,10 @@ class VectorCapture:
             )
         if states is None:  # all have only been reset
             states = np.empty((len(expected), 0))
-        if self._shared_view is not None:
-            return States(states, self._shared_changes()), infos
-        changed = any(change is not None for change in self._changes)
-        return States(states, list(self._changes) if changed else None), infos
+        changes = self._changes if self._shared_view is None else self._shared_changes()
+        return States.of(states, changes), infos
 
-    def _shared_changes(self) -> Sequence[SceneChange | None] | None:
+    def _shared_changes(self) -> Sequence[SceneChange | None]:
         """Compare the shared scene with the renderer's, for each environment."""
         assert self._shared_view is not None
         change = self._shared_view.capture()[1]
@@ -184,7 +179,7 @@ class VectorCapture:
                 f"{self._env} has one viewer for all of its environments, and it shows more than their states, such as "
                 "markers or other options. Put the viewer's settings back, or make the environments one by one."
             )
-        return None if change is None else [change] * self._env.num_envs
+        return [change] * self._env.num_envs
 
     def _take_states(self, infos: dict[str, Any]) -> tuple[dict[str, Any], Any, Any]:
         """Take states out of infos: the other infos; the states, (num_envs, ...) or None; where they are set."""
@@ -231,30 +226,9 @@ def _wrap(env: gym.Env[Any, Any], camera: Any, quality: Quality) -> CaptureState
 def as_vector_env(
     env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]], mode: AutoresetMode | None
 ) -> VectorEnv[Any, Any, Any]:
-    """Return vector environments as they are, or a `SyncVectorEnv` of functions, whose environments an error closes."""
+    """Return vector environments as they are, or a `SyncVectorEnv` of functions."""
     if isinstance(env, VectorEnv):
-        if isinstance(env.unwrapped, SyncVectorEnv):
-            _check_distinct(env.unwrapped.envs)
         return env
     is_list = isinstance(env, Sequence) and not isinstance(env, str) and len(env) > 0 and all(map(callable, env))
     check_that(is_list, "env", "a vector environment, or a list of functions that make environments, at least one", env)
-    envs: list[gym.Env[Any, Any]] = []
-    with close_on_error(envs):
-        for make in env:
-            one = make()
-            if not isinstance(one, gym.Env):
-                raise ValueError(f"`env` must be a list of functions that make environments. One made {one!r}.")
-            envs.append(one)
-        _check_distinct(envs)
-        return SyncVectorEnv([lambda one=one: one for one in envs], autoreset_mode=mode or AutoresetMode.NEXT_STEP)
-
-
-def _check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:
-    """Raise a ValueError if two environments are the same object, wrapped or not."""
-    first_index: dict[int, int] = {}
-    for i, env in enumerate(envs):
-        if (first := first_index.setdefault(id(env.unwrapped), i)) != i:
-            raise ValueError(
-                f"`env` must have a different object for each environment. Received {env.unwrapped} as number {first} "
-                f"and as number {i}. Each function must make a new environment."
-            )
+    return SyncVectorEnv(env, autoreset_mode=mode or AutoresetMode.NEXT_STEP)

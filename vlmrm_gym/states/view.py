@@ -56,12 +56,10 @@ class DirectCapture:
 class StateView:
     """Captures the states of an environment made with `render_mode="rgb_array"`, and draws them; see `make_renderer`.
 
-    Without `pin` the environment stays unchanged until `pin_camera` is called.
+    An environment that is seen by its own camera renders with the same one from now on.
     """
 
-    def __init__(
-        self, env: gym.Env[Any, Any], camera: Any = None, quality: Quality = "fast", *, pin: bool = True
-    ) -> None:
+    def __init__(self, env: gym.Env[Any, Any], camera: Any = None, quality: Quality = "fast") -> None:
         check_renders(env)
         self._env, self._own_camera = env, camera is None
         self._trial = _make_trial(env)
@@ -76,12 +74,7 @@ class StateView:
         self._drawer: Any = None
         """Draws every state at once, for a renderer of another environment that cannot draw this one."""
         self._view_capture = self._capture = self._make_capture(self._renderer)
-        if pin:
-            self.pin_camera()
-
-    def pin_camera(self) -> None:
-        """If the view uses the environment's own camera, make the environment render with the same one."""
-        if self._own_camera and (scene := _find_scene(self._env)) is not None:
+        if self._own_camera and (scene := _find_scene(env)) is not None:
             from vlmrm_gym.states.env_viewers import pin_camera
 
             pin_camera(scene)

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 
@@ -36,16 +36,13 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
         ValueError: The environment does not render arrays; or the camera or quality does not fit it.
     """
 
-    _pin: ClassVar[bool] = True
-
     def __init__(self, env: gym.Env[Any, Any], *, camera: Any = None, quality: Quality = "fast") -> None:
         super().__init__(env)
         scene = f"{type(env.unwrapped).__module__}:{type(env.unwrapped).__qualname__}"
         self.metadata = {**env.metadata, STATE_KEY: True, SCENE_KEY: scene}
-        self._view = StateView(env, camera, quality, pin=self._pin)
+        self._view = StateView(env, camera, quality)
         self.num_views, self.stores_frames = self._view.num_views, self._view.stores_frames
-        self.pin_camera, self.use_renderer = self._view.pin_camera, self._view.use_renderer
-        """As of `StateView`."""
+        self.use_renderer = self._view.use_renderer
         self._sent: SceneChange | None = None
         """The scene change that the infos so far add up to."""
         self._num_changes = 0
@@ -97,6 +94,4 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class AutoCaptureState(CaptureState):
-    """The `CaptureState` that `VLMRewardVectorEnv` adds. The camera is pinned by `pin_camera`, not on construction."""
-
-    _pin = False
+    """The `CaptureState` that `VLMRewardVectorEnv` adds."""

@@ -86,7 +86,7 @@ def find_candidates(
                     f"{settings.name}. Label rollouts: vlmrm-gym dataset, then --labels."
                 )
             env.reset(seed=settings.seed)
-            with closing(StateView(env, pin=False)) as view:
+            with closing(StateView(env)) as view:
                 view.reset()
                 settings.success_fn(np.stack([view.capture()[0]] * 2))
         num_views = {name: _count_views(env, camera) for name, camera in cameras.items()}
@@ -128,7 +128,7 @@ def _draw_goals(settings: AuditSettings, camera: Any, textured: bool | None) -> 
 
 
 def _count_views(env: gym.Env[Any, Any], camera: Any) -> int:
-    with as_input_error(DependencyNotInstalled), closing(StateView(env, camera, pin=False)) as view:
+    with as_input_error(DependencyNotInstalled), closing(StateView(env, camera)) as view:
         return view.num_views
 
 
