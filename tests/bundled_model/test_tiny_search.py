@@ -30,9 +30,8 @@ def goals():
     return dict(zip(HUMANOID_PROMPTS, vectors, strict=True))
 
 
-def test_true_states_succeed_and_initial_ones_do_not(rng):
+def test_a_search_begins_with_wrong_states(rng):
     for task in SUCCESS_CRITERIA:
-        assert succeeds(task, true_states(task, 20, rng)).all()
         assert adversary.is_wrong(task, adversary.initial_states(task, 20, rng)[:10]).all()
 
 
@@ -71,9 +70,8 @@ def best_wrong_and_median_true(task, views, goals, **effort):
     return wrong, true
 
 
-@pytest.mark.parametrize(
-    "task", [pytest.param(task, marks=[pytest.mark.slow] * (task != "kneel")) for task in SUCCESS_CRITERIA]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("task", SUCCESS_CRITERIA)
 def test_a_quick_search_finds_no_wrong_state_paid_like_a_true_one(task, views, goals):
     """benchmarks/RESULTS.md has the longer searches, and single views. True states are paid alike from both sides."""
     wrong, true = best_wrong_and_median_true(task, views, goals, lines=24, rounds=2)

@@ -73,15 +73,12 @@ def _material(model, amount):
 
 CHANGES = {
     "body moved": _add("body_pos", (1, slice(None)), np.array([0.1, 0.05, 0.2])),
-    "body turned": _add("body_quat", (2, slice(None)), np.array([0.0, 0.4, 0.0, 0.2])),
     "geom resized": _scale("geom_size", (2, slice(None)), 0.5),
     "geom moved": _add("geom_pos", (1, slice(None)), np.array([-0.6, -0.6, 0.2])),  # others have their body's frame
     "geom recoloured": _add("geom_rgba", (2, slice(0, 3)), np.array([-0.5, -0.3, 0.6])),
     "geom with another material": _material,
     "site moved": _add("site_pos", (0, slice(None)), np.array([0.2, 0.0, 0.1])),
-    "site resized": _scale("site_size", (0, slice(None)), 0.9),
     "light moved": _add("light_pos", (0, slice(None)), np.array([1.0, -1.0, -0.5])),
-    "light dimmed": _add("light_diffuse", (0, slice(None)), np.full(3, -0.4)),
     "headlight": _headlight,
     "camera moved": _add("cam_pos", (0, slice(None)), np.array([0.3, 0.2, 0.1])),
     "camera zoomed": _scale("cam_fovy", 0, 0.4),

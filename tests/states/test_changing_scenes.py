@@ -263,13 +263,13 @@ def test_options_that_change_before_there_is_a_renderer_are_captured():
 
 def test_pending_changes_count_as_memory():
     """An episode with a new texture at every reset is cut into pieces when the memory for states is used up."""
-    changing = functools.partial(make, "light moved", "step", episode_length=12)
-    envs = vlmrm_gym.VLMRewardVectorEnv([changing], reward=brightness, max_pending_bytes=600)
+    changing = functools.partial(make, "light moved", "step", episode_length=6)
+    envs = vlmrm_gym.VLMRewardVectorEnv([changing], reward=brightness, max_pending_bytes=150)
     envs.reset(seed=0)
-    for _ in range(12):
+    for _ in range(6):
         *_, infos = envs.step(PUSH[None])
-        assert envs.pending_bytes <= 600
-    expected = expected_rewards(0, change="light moved", when="step", episode_length=12)
+        assert envs.pending_bytes <= 150
+    expected = expected_rewards(0, change="light moved", when="step", episode_length=6)
     np.testing.assert_allclose(infos["vlm_rewards"][0], expected, atol=1e-5)
     envs.close()
 

@@ -64,7 +64,8 @@ def test_frames_are_those_that_the_environment_shows(quarter):
     for change, env in envs.items():
         env.reset(seed=0)
         view = StateView(env, quality="faithful")
-        renderer = view.make_renderer(lambda height, width: (height, width))
+        same_size = lambda height, width: (height, width)  # noqa: E731
+        renderer = view.make_renderer(same_size) if change in EVERY_STEP else view._renderer
         captured, now, expected = [], [], []
         for step in range(3):
             env.step(PUSH)
@@ -80,8 +81,7 @@ def test_frames_are_those_that_the_environment_shows(quarter):
         np.testing.assert_array_equal(drawn, expected, err_msg=change)
         np.testing.assert_array_equal(now, expected, err_msg=change)
         assert not np.array_equal(renderer.render(renderer.capture(env)[None])[0], expected[-1]), change
-        renderer.close()
-        view.close()
+        renderer.close(), view.close()
 
 
 def render_in_own_context(env):

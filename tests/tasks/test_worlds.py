@@ -1,11 +1,8 @@
 """A world of another package is one file with one record: every door and every command knows it by that."""
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import gymnasium as gym
 import imageio.v3 as iio
@@ -58,14 +55,14 @@ def test_gym_make_scores_it_with_its_prompt_camera_time_limit_and_arguments():
     envs.close()
 
 
-def test_a_process_that_has_not_imported_it_makes_it_from_its_spec(tmp_path):
-    env = gym.make(ROD, reward="statistics:mean")
-    (tmp_path / "spec.json").write_text(env.spec.to_json())
+def test_a_process_that_has_not_imported_it_makes_it_from_its_spec(monkeypatch):
+    env = gym.make(ROD, reward="test_worlds:redness")
+    spec = env.spec.to_json()
     env.close()
-    code = "from pathlib import Path; import gymnasium; from gymnasium.envs.registration import EnvSpec; "
-    code += "gymnasium.make(EnvSpec.from_json(Path('spec.json').read_text())).close()"
-    path = os.pathsep.join([*sys.path, str(Path(__file__).parents[1] / "helpers")])
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
+    for known, name in ((sys.modules, "worlds"), (gym.registry, ROD), (REGISTERED, ROD)):
+        monkeypatch.delitem(known, name)
+    gym.make(EnvSpec.from_json(spec)).close()
+    assert REGISTERED[ROD].env == "worlds:Rod"
 
 
 def test_it_is_trained_and_evaluated_by_name(tmp_path, capsys):
