@@ -14,9 +14,9 @@ from vlmrm_gym.states.cameras import PAPER_CAMERA
 from vlmrm_gym.states.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import humanoid_success as criteria
 from vlmrm_gym.tasks.humanoid import textured_model
-from vlmrm_gym.tasks.humanoid_body import SIDES, Body, Numbers, plain_model
+from vlmrm_gym.tasks.humanoid_body import SIDES, Body, plain_model
 from vlmrm_gym.tasks.humanoid_success import KNEE_RADIUS, TOUCH, at_least, at_most, soft_success, upright
-from vlmrm_gym.tasks.known_states import worst_margin
+from vlmrm_gym.tasks.known_states import Numbers, worst_margin
 
 GRAMMAR = merge_grammars(
     {slot: choices for slot, choices in read_grammar("common").items() if slot != "is"}, read_grammar("humanoid")

@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 from vlmrm_gym import CLIPReward
 
 ANGLES = np.arange(-90, 91, 2)
-POSITIONS = np.linspace(-2, 2, 5)
+POSITIONS = np.linspace(-2, 2, 3)
 HELD_OUT: dict[str, list[str]] = json.loads((HELD_OUT_FOLDER / "cartpole.json").read_text())
 
 

@@ -96,24 +96,24 @@ class VectorSteps:
             self._ended = step.ends
         return step
 
-    def end(self, step: Step, mask: Mask) -> tuple[Step, Mask]:
+    def end(self, step: Step, mask: Mask) -> Step:
         """End the episodes of environments in a mask, which have just stepped, as if they had terminated themselves.
 
-        They are reset when the mode says. Returns the step, and which environments this call has reset.
+        They are reset when the mode says: under same-step autoreset by this call.
         """
         new, terminations = mask & ~step.ends, step.terminations | mask
         if self.mode != AutoresetMode.SAME_STEP or not new.any():
             self._ended = self._ended | new
             if self.mode == AutoresetMode.NEXT_STEP:
                 self._ended_here = new
-            return step._replace(terminations=terminations), np.zeros_like(mask)
+            return step._replace(terminations=terminations)
         observations, begun, _ = self.reset(None, {"reset_mask": new})
         last = np.empty(self._num_envs, dtype=object)
         for i, observation in enumerate(iterate(self._env.observation_space, step.observations)):
             last[i] = copy.deepcopy(observation) if new[i] else None
         ended = {"final_obs": last, "_final_obs": new, "final_info": _only(step.infos, new), "_final_info": new}
         infos = _merge(_merge(_only(step.infos, ~new), begun), ended)
-        return step._replace(observations=observations, terminations=terminations, infos=infos), new
+        return step._replace(observations=observations, terminations=terminations, infos=infos)
 
     def _check_infos(self, infos: object) -> None:
         if not isinstance(infos, dict):

@@ -138,7 +138,7 @@ class VLMRewardVectorEnv(VectorWrapper):
         self._begin_call(self._delivery.is_interrupted and of_some)
         needs_reset, self._needs_reset = self._needs_reset and of_some, True
         observations, infos, mask = self._steps.reset(seed, options)
-        self._capture.reset(mask)
+        self._capture.reset()
         self._delivery.reset(mask)
         self._begin_episodes(mask)
         infos = {**infos, **self._delivery.finished_episodes()}
@@ -183,8 +183,7 @@ class VLMRewardVectorEnv(VectorWrapper):
             ends = np.zeros(self.num_envs, dtype=np.bool_)
             ends[list(scored)] = [of_env.terminates for of_env in scored.values()]
             self._delivery.end_episodes(ends & ~step.ends)
-            step, reset = self._steps.end(step, ends)
-            self._capture.reset(reset)
+            step = self._steps.end(step, ends)
             own = {f"{mask}{name}" for name in ("task_reward", "success") for mask in ("", "_")} & infos.keys()
             step = step._replace(infos={**step.infos, **{name: infos[name] for name in own}})
         if self._steps.mode == AutoresetMode.SAME_STEP:

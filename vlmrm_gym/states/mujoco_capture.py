@@ -68,15 +68,15 @@ class MuJoCoCapture:
             return self._capture()
 
     def _capture(self) -> tuple[NDArray[np.float64], SceneChange | None]:
-        if self._watch is None or not self._viewer.shows_state() or not self._trial_passes():
+        is_drawn = self._watch is not None and self._viewer.shows_state()
+        if is_drawn and self._trial is not None:
+            is_drawn = self._trial(self._scene, self._viewer, self._renderer, self._cameras is None)
+        if self._watch is None or not is_drawn:
             frame = self._viewer.render(self._renderer.height, self._renderer.width, self._cameras)
             return np.zeros(self._renderer.state_size), SceneChange(frame=frame)
         change, self._after_reset = self._watch.change(after_reset=self._after_reset), False
         change = self._with_cameras(change, self._cameras or [self._viewer.camera()])
         return self._renderer.capture(self._scene), change
-
-    def _trial_passes(self) -> bool:
-        return self._trial is None or self._trial(self._scene, self._viewer, self._renderer, self._cameras is None)
 
     def _with_cameras(self, change: SceneChange | None, cameras: Cameras) -> SceneChange | None:
         """Put the model's change and those of the cameras together. The same ones give the same object."""

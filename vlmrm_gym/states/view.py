@@ -67,8 +67,6 @@ class StateView:
         """Draws at the environment's own size."""
         self.num_views: int = getattr(self._renderer, "num_views", 1)
         """Number of cameras that draw a state."""
-        self.stores_frames = not is_drawn_from_states(env)
-        """Whether the states are rendered frames."""
         self.size = None if isinstance(self._renderer, FrameStore) else (self._renderer.height, self._renderer.width)
         """(height, width) of the environment's own frames, in pixels; None if frames are stored."""
         self._drawer: Any = None

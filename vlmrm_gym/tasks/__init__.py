@@ -46,13 +46,6 @@ class Task:
     training: Mapping[str, Any] = field(default_factory=dict)
     """Default settings of `vlmrm-gym train`: keys of `rl` in a configuration. Empty: those for its kind of actions."""
 
-    def __post_init__(self) -> None:
-        if self.success_threshold is not None and not 0 < self.success_threshold <= 1:
-            raise ValueError(
-                "`success_threshold` must be above 0 and at most 1, or None if there is no success. "
-                f"Received {self.success_threshold!r} for {self.id}."
-            )
-
     def make_states(self) -> Any:
         """Make the task's `vlmrm_gym.tasks.known_states.TaskStates`; None if it has none."""
         return None if self.states is None else resolve_name(self.states)(**self.states_kwargs)

@@ -9,6 +9,8 @@ import mujoco
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vlmrm_gym.tasks.known_states import Numbers
+
 XML = Path(gymnasium.envs.mujoco.__file__).parent / "assets" / "humanoid.xml"
 
 SIDES = (("left", 1), ("right", -1))
@@ -16,8 +18,6 @@ SIDES = (("left", 1), ("right", -1))
 
 Points = NDArray[np.float64]
 """Points or vectors, float64 (N, 3), in metres."""
-Numbers = NDArray[np.float64]
-"""One number per state, float64 (N,)."""
 
 
 @cache

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.tasks.humanoid_body import SIDES, Body, Numbers
-from vlmrm_gym.tasks.known_states import worst_margin
+from vlmrm_gym.tasks.humanoid_body import SIDES, Body
+from vlmrm_gym.tasks.known_states import Numbers, worst_margin
 
 TOUCH = 0.04
 """Maximum clearance, in metres, that counts as touching the floor."""
