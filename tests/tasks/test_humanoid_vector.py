@@ -30,10 +30,10 @@ class Recorded(Humanoid):
         return result
 
 
-def make_pair(mode=AutoresetMode.NEXT_STEP, *, num_envs=N, episode_length=20, threads=2, **kwargs):
+def make_pair(mode=AutoresetMode.NEXT_STEP, *, num_envs=N, episode_length=20, **kwargs):
     kwargs = {"task": None, "textured": False, **kwargs}
     make = lambda: TimeLimit(Recorded(render_mode="rgb_array", **kwargs), episode_length)  # noqa: E731
-    vector = {"episode_length": episode_length, "autoreset_mode": mode.value, "threads": threads}
+    vector = {"episode_length": episode_length, "autoreset_mode": mode.value}
     return SyncVectorEnv([make] * num_envs, autoreset_mode=mode), HumanoidVectorEnv(num_envs, **vector, **kwargs)
 
 
@@ -143,9 +143,10 @@ def test_contacts_and_success_of_falling_humanoids_are_bitwise_equal():
     assert not np.any([successes[0], successes[-1]])
 
 
-def test_results_do_not_depend_on_the_numbers_of_environments_and_threads(rng):
-    for num_envs, threads in ((1, 2), (5, None)):
-        reference, ours = make_pair(num_envs=num_envs, threads=threads, episode_length=4)
+def test_results_do_not_depend_on_the_numbers_of_environments_and_threads(rng, monkeypatch):
+    for num_envs, cores in ((1, 2), (5, 1), (5, 3)):
+        monkeypatch.setattr("vlmrm_gym.tasks.humanoid_vector.usable_cores", lambda cores=cores: cores)
+        reference, ours = make_pair(num_envs=num_envs, episode_length=4)
         check_same(reference.reset(seed=1), ours.reset(seed=1))
         ended = np.zeros(num_envs, dtype=bool)
         for _ in range(7):

@@ -103,11 +103,6 @@ class VectorCapture:
         if self._wrapped:
             self._base.envs = self._wrapped
 
-    def reset(self) -> None:
-        """Call this after every reset."""
-        if self._shared_view is not None:
-            self._shared_view.reset()
-
     def first_states(self, mask: Mask) -> States:
         """The states of environments in a mask, bool (num_envs,), which have just been reset; elsewhere undefined."""
         if not self._captures:

@@ -31,8 +31,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
 
     Observations, rewards, infos, seeding and autoresets are those of
     `SyncVectorEnv([lambda: TimeLimit(Humanoid(...), episode_length)] * num_envs, autoreset_mode=autoreset_mode)`. Infos
-    of steps also have what `CaptureState` adds: the states after the actions. For `threads`, None is one per CPU core
-    that is available to this process.
+    of steps also have what `CaptureState` adds: the states after the actions.
     """
 
     render_mode = "rgb_array"
@@ -46,7 +45,6 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         start_near_goal: float = 0.0,
         episode_length: int = 100,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        threads: int | None = None,
     ) -> None:
         check_positive_integer("episode_length", episode_length)
         self.num_envs, self.episode_length = num_envs, int(episode_length)
@@ -63,8 +61,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
 
         # Persistent: each simulation keeps its MjData, from which _contact_forces reads.
         model = self.single_env.model
-        threads = min(threads or usable_cores(), num_envs)
-        self._batch = mujoco.batch.Batch(model, num_envs, threads, persistent=True)
+        self._batch = mujoco.batch.Batch(model, num_envs, min(usable_cores(), num_envs), persistent=True)
         for name in _DERIVED:
             self._batch.bind(name)
         self._generators = [gym.Env[Any, Any]() for _ in range(self.num_envs)]  # only for seeding
