@@ -288,5 +288,5 @@ def test_a_wrapper_that_drops_metadata_drops_no_mode_and_no_captured_states():
         assert rewards_of(envs, steps) == [2, 3, 4, 5, 6, 8, 9, 10, 11, 12]
     for door in ("VLMVecEnv", "ReplayBuffer", "EpisodeStatistics"):
         DOORS[door](DropsMetadata(scored([Counting], autoreset_mode="SameStep")))
-    base = AsyncVectorEnv([lambda: CaptureState(Counting([3]))], autoreset_mode=SAME_STEP, context="spawn")
+    base = AsyncVectorEnv([lambda: CaptureState(Counting([3]))], autoreset_mode=SAME_STEP)
     assert rewards_of(scored(DropsMetadata(base)), 6) == [2, 3, 4, 6, 7, 8]

@@ -1,4 +1,4 @@
-"""A constructor that raises leaves the environments that it was given as they were."""
+"""A constructor that raises leaves the environments that it was given as they were, but for the camera."""
 
 import copy
 import inspect

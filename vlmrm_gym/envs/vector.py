@@ -127,7 +127,7 @@ class VLMRewardVectorEnv(VectorWrapper):
             self.feature_shape = queue.info.feature_shape if options.return_features else None
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
             self._delivery = RewardDelivery(queue, queue.head, self.num_envs, options)
-            self._capture.attach()  # last: an exception above leaves the environments unchanged
+            self._capture.attach()  # last: an exception above leaves them unwrapped
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or with `options={"reset_mask": ...}` some.
