@@ -164,7 +164,7 @@ def test_a_minari_dataset_of_frames(tmp_path, jpeg):
 
 def test_pictures_of_a_minari_dataset_that_would_fill_the_memory(tmp_path, monkeypatch):
     source = write_greys(tmp_path / "greys", jpeg=True)
-    monkeypatch.setattr("vlmrm_gym._util.untrusted._MAX_EPISODE_PIXELS", 2 * 64 * 64)
+    monkeypatch.setattr("vlmrm_gym.data.minari._MAX_EPISODE_PIXELS", 2 * 64 * 64)
     with pytest.raises(InputError, match="pictures of an episode must have at most 8,192 pixels together"):
         score(source, reward=grey, out=tmp_path / "scored")
 
