@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from functools import partial
+from functools import cache, partial
 
 import gymnasium as gym
 import numpy as np
@@ -132,6 +132,10 @@ def test_which_environments_are_closed():
     with pytest.raises(ValueError, match="`camera` is for MuJoCo environments"):
         vlmrm_gym.VLMRewardVectorEnv([make] * 3, TASK_PROMPT, camera="front-side")
     assert set(closed) == set(made) != set()
+    closed.clear()
+    with pytest.raises(ValueError, match=r"different object for each environment. Received .* also as number 1"):
+        vlmrm_gym.VLMRewardVectorEnv([cache(make)] * 2, TASK_PROMPT)
+    assert set(closed) == {made[-1]}
     closed.clear()
     given = gym.vector.SyncVectorEnv([lambda: Closing(closed)])
     with pytest.raises(ValueError, match="`camera` is for MuJoCo environments"):

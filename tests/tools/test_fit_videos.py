@@ -42,6 +42,7 @@ def test_the_command_says_what_it_read_and_measured_and_what_to_do_next(videos, 
     said = capsys.readouterr()
     assert sorted(one.name for one in out.iterdir()) == sorted(FILES)
     assert "skipped, as no recordings: notes.txt" in said.err
+    assert said.err.count("The recordings have 2 sizes (300 x 200, 600 x 400)") == 1
     assert "1 held-out recordings: rank correlation with time" in said.out
     assert "random behaviour" in said.out
     assert f"vlmrm-gym train {CARTPOLE} --reward {out}/" in said.out

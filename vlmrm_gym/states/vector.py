@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.validation import check_that, find_metadata, find_time_limit, short_repr
 from vlmrm_gym.infos import SCENE_UPDATE_KEY, STATE_KEY
 from vlmrm_gym.states.drawing import FrameStore, check_frame
@@ -212,9 +213,26 @@ def _wrap(env: gym.Env[Any, Any], camera: Any, quality: Quality) -> CaptureState
 def as_vector_env(
     env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]], mode: AutoresetMode | None
 ) -> VectorEnv[Any, Any, Any]:
-    """Return vector environments as they are, or a `SyncVectorEnv` of functions."""
+    """Return vector environments as they are, or a `SyncVectorEnv` of functions.
+
+    A ValueError says that two environments are one object: their episodes would mix.
+    """
     if isinstance(env, VectorEnv):
+        _check_distinct(env)
         return env
     is_list = isinstance(env, Sequence) and not isinstance(env, str) and len(env) > 0 and all(map(callable, env))
     check_that(is_list, "env", "a vector environment, or a list of functions that make environments, at least one", env)
-    return SyncVectorEnv(env, autoreset_mode=mode or AutoresetMode.NEXT_STEP)
+    with close_on_error([made := SyncVectorEnv(env, autoreset_mode=mode or AutoresetMode.NEXT_STEP)]):
+        _check_distinct(made)
+    return made
+
+
+def _check_distinct(env: VectorEnv[Any, Any, Any]) -> None:
+    """Raise a ValueError if two environments of a `SyncVectorEnv` are the same object, wrapped or not."""
+    envs = [one.unwrapped for one in getattr(env.unwrapped, "envs", ())]
+    for i, one in enumerate(envs):
+        if any(one is other for other in envs[:i]):
+            raise ValueError(
+                f"`env` must have a different object for each environment. Received {one} twice, also as number {i}. "
+                "Each function must make a new environment."
+            )

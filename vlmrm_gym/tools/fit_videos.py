@@ -262,11 +262,12 @@ def _read(recordings: Sequence[Recording], tower: Any, update: Any, *, may_be_st
     from vlmrm_gym.rewards.models import make_preprocessing
 
     fit = make_preprocessing(PREPROCESSING).fit
-    samples = []
+    samples, sizes = [], set[tuple[int, ...]]()
     for one in recordings:
         parts, first, moves = list[Any](), None, may_be_still
         for frames in batch(one.frames(), 64):
             stacked = np.stack([frame.frame for frame in frames])
+            sizes.add(stacked.shape[1:3])
             first = stacked[0].astype(np.int16) if first is None else first
             moves = moves or first.shape != stacked.shape[1:] or bool((np.abs(stacked - first) > _STILL).any())
             if tower is None:
@@ -277,6 +278,9 @@ def _read(recordings: Sequence[Recording], tower: Any, update: Any, *, may_be_st
         if not moves:
             raise InputError(f"{one.name} must show something that moves. Received {len(one.taken)} equal frames.")
         samples.append(Footage(one.name, torch.cat(parts), torch.from_numpy(one.places).float()))
+    if len(sizes) > 1 and not may_be_still:
+        some = ", ".join(f"{width} x {height}" for height, width in sorted(sizes)[:5])
+        say(f"The recordings have {len(sizes)} sizes ({some}). All are resized to that of the encoder.", error=True)
     return samples
 
 
