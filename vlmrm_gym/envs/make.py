@@ -112,6 +112,10 @@ def _sort_kwargs(task_id: str, kwargs: dict[str, Any]) -> tuple[Task, dict[str, 
             f"`task_id` must be an ID that `vlmrm_gym.tasks.register` knows. Received {task_id!r}. Call it in the "
             "module that defines the environment class, or in its package."
         )
+    for name in {name for other in REGISTERED.values() for name in other.kwargs} - set(task.kwargs):
+        if name in kwargs:
+            rule = f"`{name}` is not for {task.env.rpartition(':')[2]}, which has no such parameter"
+            raise ValueError(f"{rule}. Received {kwargs[name]!r}. Leave it out.")
     env_kwargs = {name: kwargs.pop(name) for name in task.kwargs if name in kwargs}
     draw = partial(draw_goals, task, camera=kwargs.get("camera"), quality=kwargs.get("quality", "fast"), **env_kwargs)
     reward, images = kwargs.get("reward"), kwargs.get("goal_images")

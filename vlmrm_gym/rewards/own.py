@@ -135,6 +135,9 @@ class OwnReward(ByValue, RewardSpec):
             check_callable(reward)
         check_kwargs(reward, kwargs, reward)
 
+    def __repr__(self) -> str:
+        return repr(self.reward)
+
     def build(self, device: str = "auto") -> RewardModel:
         """Return the reward model; see `ImportedReward.build`."""
         return _make_model(self.reward, self._kwargs, device, "reward")
