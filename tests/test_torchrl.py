@@ -25,11 +25,7 @@ with warnings.catch_warnings():
     from vlmrm_gym.torchrl import LateReplayBuffer, VLMRewardEnv, make_env
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
-TASKS = [
-    ("VLMRM/CartPole-v1", "episode"),
-    ("VLMRM/MountainCarContinuous-v0", "step"),
-    ("VLMRM/Humanoid-kneel-v0", "episode"),
-]
+TASKS = ["VLMRM/CartPole-v1", "VLMRM/MountainCarContinuous-v0", "VLMRM/Humanoid-kneel-v0"]
 
 
 def counting(lengths, **options):
@@ -44,7 +40,8 @@ def collect(env, frames, batches):
     return islice(Collector(env, RandomPolicy(env.action_spec), frames_per_batch=frames, total_frames=-1), batches)
 
 
-@pytest.mark.parametrize(("env_id", "scoring"), TASKS)
+@pytest.mark.parametrize("env_id", TASKS)
+@pytest.mark.parametrize("scoring", ["episode", "step"])
 def test_registered_ids_are_environments_of_torchrl(env_id, scoring):
     env = make_env(env_id, num_envs=2, seed=3, episode_length=3, scoring=scoring)
     check_env_specs(env)
@@ -103,7 +100,8 @@ def test_ten_thousand_transitions_have_the_rewards_of_their_states(overlap):
     env.close()
 
 
-def test_new_transitions_replace_the_oldest_also_by_an_episode_longer_than_the_capacity():
+def test_rewards_of_transitions_that_were_overwritten_are_dropped():
+    """By the generations of TorchRL's writer: a slot may have been taken by another transition."""
     env = counting([[50], [7]])
     buffer = LateReplayBuffer(env, 30, batch_size=8)
     for data in collect(env, 20, 20):
@@ -119,10 +117,8 @@ def test_new_transitions_replace_the_oldest_also_by_an_episode_longer_than_the_c
 def test_nothing_is_sampled_before_a_reward_has_arrived():
     env = counting([[50]])
     buffer = LateReplayBuffer(env, 100, batch_size=8)
-    data = env.rollout(10).reshape(-1)
-    buffer.extend(data[:9])
-    buffer.add(data[9])
-    with pytest.raises(RuntimeError, match="There is nothing to sample: 10 transitions wait for their rewards"):
+    buffer.extend(env.rollout(10))
+    with pytest.raises(RuntimeError, match="There is nothing to sample: all transitions wait for their rewards"):
         buffer.sample()
     env.close()
 
@@ -132,7 +128,7 @@ def test_stored_rewards_and_those_that_arrive_are_made_anew_by_another_head(lear
     """Contract 13: also with a reward that has no head yet, whose transitions are not sampled before."""
     options = {"reward": Learning()} if learned else {}
     env = VLMRewardEnv(paid([[5], [4, 9]], autoreset_mode="Disabled", **options))
-    buffer = LateReplayBuffer(env, 500 if learned else 30, batch_size=16)
+    buffer = LateReplayBuffer(env, 500, batch_size=16)
 
     def check(factor):
         env.flush()
@@ -140,7 +136,8 @@ def test_stored_rewards_and_those_that_arrive_are_made_anew_by_another_head(lear
         stored = buffer[:]
         own = stored["next", "task_reward"].flatten() * 0.25
         expected = factor * stored["next", "observation"][:, 0].float() + own
-        np.testing.assert_allclose(stored["next", "reward"].flatten(), expected + 1, rtol=1e-6)
+        seen = stored["next", "reward"].flatten() - stored["vlm_features"][:, 0, 1]
+        np.testing.assert_allclose(seen, expected, rtol=1e-6)
         assert buffer.num_arrived == len(buffer)
 
     policy = RandomPolicy(env.action_spec)
@@ -150,7 +147,7 @@ def test_stored_rewards_and_those_that_arrive_are_made_anew_by_another_head(lear
     env.envs.head.replace(times(3))
     if not learned:  # rewards of two heads
         buffer.extend(env.rollout(20, policy, break_when_any_done=False))
-        with pytest.raises(RuntimeError, match=r"are not all of the newest head: .* Call `relabel"):
+        with pytest.raises(RuntimeError, match=r"are not all of the newest head. Call `relabel"):
             buffer.sample()
     buffer.relabel(env.envs.head)
     buffer.sample()
@@ -166,7 +163,7 @@ def test_stored_rewards_and_those_that_arrive_are_made_anew_by_another_head(lear
 def test_a_reward_without_features_cannot_be_relabelled():
     env = counting([[5]])
     buffer = LateReplayBuffer(env, 100, batch_size=8)
-    with pytest.raises(RuntimeError, match=r"`relabel` needs the features .* return_features=True"):
+    with pytest.raises(RuntimeError, match=r"`relabel` needs features. .* return_features=True"):
         buffer.relabel(times(2))
     env.close()
 

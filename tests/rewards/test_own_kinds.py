@@ -142,6 +142,26 @@ def test_the_spec_of_an_environment_is_json_that_can_be_read():
     envs.close()
 
 
+def test_the_spec_of_an_environment_with_a_kind_that_no_json_can_name_makes_it_again_and_is_no_json():
+    @dataclass(frozen=True, kw_only=True)
+    class Local(CLIP):
+        """Of a function, as those of a notebook: JSON would have only the fields, of `CLIP`."""
+
+        def build(self, device="auto"):
+            return lambda frames: np.full(len(frames), 7.0)
+
+    cart_pole = gym.make("CartPole-v1", render_mode="rgb_array")
+    local = Local(prompt="a pole")
+    for reward, paid in ((local, 7), (2.0 * local, 14)):
+        for env in (gym.make(CART_POLE, reward=reward), vlmrm_gym.VLMReward(cart_pole, reward=reward)):
+            with pytest.raises(TypeError, match="not JSON serializable"):
+                env.spec.to_json()
+            for made in (env, gym.make(env.spec)):
+                made.reset(seed=0)
+                assert made.step(0)[1] == paid
+                made.close()
+
+
 def test_a_mapping_of_what_cannot_be_imported_is_refused():
     own = dataclasses.make_dataclass("Own", [], bases=(Level,), frozen=True, namespace={"__module__": "__main__"})
     with pytest.raises(ValueError, match="must be of a class that can be imported to be written as a mapping"):

@@ -148,8 +148,16 @@ def test_bad_cameras():
         ({"trackbodyid": "torso"}, r"no body 'torso'\. Valid: 0 \('world'\), 1 \('mover'\), 2 \('ball'\)"),
         ({"type": "flying"}, "`camera.type` must be one of free, tracking, fixed. Received 'flying'"),
         ({"type": "fixed"}, "no camera None"),
+        (
+            {"distance": 1e-300},
+            "`camera.distance` must be from .* metres.*, else the picture would be empty. Received 1e-300",
+        ),
         ({"distance": "3"}, "`camera.distance` must be a finite number. Received '3'"),
         ({"distance": 10**400}, "`camera.distance` must be a finite number. Received an integer of 1329 bits"),
+        (
+            {"lookat": [0, 0, 1e20]},
+            r"`camera.lookat` must be within .*, else the picture would be empty. Received \[0.0, 0.0, 1e\+20\]",
+        ),
         ({"lookat": [0, 0]}, r"`camera.lookat` must be three numbers. Received \[0, 0\]"),
         ({"orthographic": 1}, "`camera.orthographic` must be True or False. Received 1"),
         (True, "`camera` must be a mapping .*Received True"),

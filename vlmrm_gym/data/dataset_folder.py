@@ -88,7 +88,8 @@ class DatasetFolder:
             )
 
     def begin(self, settings: Mapping[str, Any], *, overwrite: bool) -> None:
-        """After `check`, write the settings of a new dataset, or clean up; an incomplete one of the same is kept."""
+        """Write the settings of a new dataset, or clean up; an incomplete one of the same settings is always kept."""
+        self.check(settings, overwrite=overwrite)
         make_folder(self.path)
         if self.settings() != _as_json(settings) or (overwrite and self.data.exists()):
             for name in _CONTENTS:

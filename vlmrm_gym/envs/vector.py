@@ -138,6 +138,7 @@ class VLMRewardVectorEnv(VectorWrapper):
         self._begin_call(self._delivery.is_interrupted and of_some)
         needs_reset, self._needs_reset = self._needs_reset and of_some, True
         observations, infos, mask = self._steps.reset(seed, options)
+        self._capture.reset(mask)
         self._delivery.reset(mask)
         self._begin_episodes(mask)
         infos = {**infos, **self._delivery.finished_episodes()}

@@ -82,7 +82,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
             head = encoder.info.make_head(combine)
             encoder.info.check_fits(find_time_limit(env))
             scorer = DirectScorer(encoder, view.make_renderer(encoder.info.render_size))
-        if keywords.get("reward") is not None:
+        if not isinstance(keywords.get("reward"), str | None):
             keywords |= {"reward": recorded(specification), "reward_kwargs": None}
         keywords |= {name: vars(specification)[name] for name in PICTURES if keywords.get(name) is not None}
         if callable(options.combine_views):

@@ -77,7 +77,7 @@ class CurrentHead:
     @property
     def looks_at_sequences(self) -> bool:
         """Whether the reward of a state depends on the states before it; also of a head that is yet to be learned."""
-        return looks_back(self._around or self.head)
+        return looks_back(self._around) or looks_back(self.head)
 
     def begin(self, first: Features) -> Any:
         """Make the carry of an episode that begins in a state with these features, float32 (1, V, D)."""

@@ -123,6 +123,13 @@ class ByValue:
         vars(self).update(cloudpickle.loads(state))
 
 
+class Unwritten(ByValue):
+    """Holds a specification without a mapping form in the spec of an environment, whose JSON would omit its class."""
+
+    def __init__(self, reward: RewardSpec) -> None:
+        self.reward = reward
+
+
 class OwnReward(ByValue, RewardSpec):
     """Wraps a callable, a `RewardModel`, or a class of either.
 

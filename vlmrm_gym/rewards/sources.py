@@ -2,9 +2,10 @@
 
 import difflib
 import os
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,11 +193,16 @@ def _answers(address: str) -> bool:
     """Tell whether a server answers, with any status."""
     from huggingface_hub.utils import get_session
 
-    try:
-        get_session().head(address, timeout=CONNECTION_SECONDS)
-    except Exception:  # of the library that it uses, or what comes with it
-        return False
-    return True
+    answers = []
+
+    def ask() -> None:
+        with suppress(Exception):
+            answers.append(get_session().head(address, timeout=CONNECTION_SECONDS))
+
+    asking = threading.Thread(target=ask, daemon=True)  # finding the address of a name knows no time limit
+    asking.start()
+    asking.join(CONNECTION_SECONDS)
+    return bool(answers)
 
 
 def _local(path: str) -> Path:

@@ -6,7 +6,6 @@ Imports no torch.
 import difflib
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +18,7 @@ from vlmrm_gym.rewards.endpoint.reward import Endpoint
 from vlmrm_gym.rewards.learned import Demonstrations, Preference
 from vlmrm_gym.rewards.lerobot import LeRobot
 from vlmrm_gym.rewards.over_time import Progress, Success
-from vlmrm_gym.rewards.own import ImportedReward, OwnReward, find_callable
+from vlmrm_gym.rewards.own import ImportedReward, OwnReward, Unwritten, find_callable
 from vlmrm_gym.rewards.program.spec import Program
 from vlmrm_gym.rewards.robometer import Robometer
 from vlmrm_gym.rewards.saved import is_saved, read_saved, write_saved
@@ -82,6 +81,7 @@ def resolve_reward(
         raise TypeError(f"`reward_kwargs` must be a mapping of names to values. Received {short_repr(reward_kwargs)}.")
     check_names("an option of a reward", options, [*(one.name for one in fields(CLIPFields)), *keywords])
     kwargs = dict(reward_kwargs or {})
+    reward = reward.reward if isinstance(reward, Unwritten) else reward
     if reward is None:
         if kwargs:
             raise TypeError("`reward_kwargs` needs a `reward` to pass them to. Received no reward.")
@@ -202,11 +202,13 @@ def recorded(reward: Any) -> Any:
     """The `reward` that the spec of an environment keeps.
 
     Gymnasium deep-copies it, and writes `dataclasses.asdict` of it as JSON, which names no class. So a kind of one's
-    own, and a combination, which may have one in it, are kept in their mapping form; without one, as they are.
+    own, and a combination, which may have one in it, are kept in their mapping form; without one, JSON refuses them.
     """
     if isinstance(reward, Combination) or (isinstance(reward, RewardSpec) and type(reward) not in KINDS.values()):
-        with suppress(TypeError, ValueError):  # it, or a part of it, has none
+        try:
             return to_mapping(reward)
+        except (TypeError, ValueError):  # it, or a part of it, has none
+            return Unwritten(reward)
     return reward
 
 

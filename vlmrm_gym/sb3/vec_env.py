@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.steps import Step, VectorSteps
-from vlmrm_gym._util.validation import check_observation_space, check_reward_wrappers, short_repr
+from vlmrm_gym._util.validation import check_integer, check_observation_space, check_reward_wrappers, short_repr
 from vlmrm_gym.data.late import Late, join_late, read_late
 from vlmrm_gym.data.statistics import Episode, EpisodeTotals
 from vlmrm_gym.data.store import find_featured
@@ -266,11 +266,17 @@ def make_vec_env(
 
     Raises:
         gymnasium.error.Error: The ID is unknown.
-        TypeError, ValueError: `autoreset_mode` is passed, or `VLMRewardVectorEnv` rejects a parameter.
+        TypeError: `env_id` is neither a text nor callable.
+        ValueError: The seed is not an integer of at least 0, `autoreset_mode` is passed, or `VLMRewardVectorEnv`
+            rejects a parameter.
     """
+    if seed is not None:
+        check_integer("seed", seed, minimum=0)
     if "autoreset_mode" in kwargs:
         rule = "`autoreset_mode` cannot be chosen: Stable-Baselines3 needs same-step."
         raise ValueError(f"{rule} Received {short_repr(kwargs['autoreset_mode'])}. Leave it out.")
+    if not isinstance(env_id, str) and not callable(env_id):
+        raise TypeError(f"`env_id` must be an ID, a class or a function. Received {short_repr(env_id)}.")
     n_envs = kwargs.pop("num_envs", n_envs)
     task = find_task(env_id) if isinstance(env_id, str) else None
     if task is not None:

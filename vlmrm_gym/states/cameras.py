@@ -97,6 +97,7 @@ def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.M
         lookat = np.asarray(camera["lookat"], dtype=object).ravel()
         check_that(len(lookat) == 3, "camera.lookat", "three numbers", camera["lookat"])
         result.lookat[:] = [check_finite("camera.lookat", value) for value in lookat]
+    _check_place(model, result)
     if "orthographic" in camera:
         check_flag("camera.orthographic", camera["orthographic"])
         result.orthographic = bool(camera["orthographic"])
@@ -135,6 +136,18 @@ def _type(camera: Mapping[str, Any]) -> int:
         if kind in (name, number):
             return number
     raise ValueError(f"`camera.type` must be one of {', '.join(TYPES)}. Received {short_repr(kind)}.")
+
+
+def _check_place(model: mujoco.MjModel, camera: mujoco.MjvCamera) -> None:
+    """Raise a ValueError if nothing could be seen."""
+    near, far = 1e-6 * model.stat.extent, model.vis.map.zfar * model.stat.extent
+    rule = f"from {near:.3g} to {far:.6g} metres for this model, else the picture would be empty"
+    check_that(near <= camera.distance <= far, "camera.distance", rule, camera.distance)
+    # Bodies move away from their initial position, so this is far more than is visible from there.
+    away = 1e4 * model.stat.extent
+    rule = f"within {away:.6g} metres of the model's centre, else the picture would be empty"
+    is_near = bool(np.abs(camera.lookat - model.stat.center).max() <= away)
+    check_that(is_near, "camera.lookat", rule, camera.lookat.tolist())
 
 
 def _names(model: mujoco.MjModel, noun: str) -> list[str]:

@@ -57,6 +57,8 @@ class VectorCapture:
             )
         else:
             check_renders(env)
+            if captures and not all(metadata.get(STATE_KEY) for metadata in self._base.call("metadata")):
+                raise ValueError("`env` must have all of its environments wrapped in `CaptureState`, or none.")
         self._views = self._wrapped if self._shared_view is None else [self._shared_view]
         self._captures = isinstance(self._base, SyncVectorEnv) or bool(captures)
         if not self._captures and mode == AutoresetMode.SAME_STEP:
@@ -67,6 +69,8 @@ class VectorCapture:
         self._changes: list[SceneChange | None] = [None] * env.num_envs
         """How the scene of each environment differs from the renderer's."""
         self._num_changes = [0] * env.num_envs
+        # At the first reset: an environment cannot render before.
+        self._check_frames = not self._captures or (self._shared_view is None and all(self._call("stores_frames")))
 
     @property
     def num_views(self) -> int:
@@ -103,6 +107,16 @@ class VectorCapture:
         """Put the wrappers in place. Call this when nothing can fail any more."""
         if self._wrapped:
             self._base.envs = self._wrapped
+
+    def reset(self, mask: Mask) -> None:
+        """Call this after every reset of the environments in a mask by the user."""
+        if self._shared_view is not None:
+            self._shared_view.reset()
+        if self._check_frames and mask.all():
+            shapes = [frame.shape for frame in self._frames()]
+            if len(set(shapes)) > 1:
+                raise ValueError(f"`env` must have environments that render frames of one size. Received {shapes}.")
+            self._check_frames = False
 
     def first_states(self, mask: Mask) -> States:
         """The states of environments in a mask, bool (num_envs,), which have just been reset; elsewhere undefined."""

@@ -14,6 +14,7 @@ from torchrl.envs import EnvBase
 
 from vlmrm_gym._util.errors import close_on_error
 from vlmrm_gym._util.steps import VectorSteps
+from vlmrm_gym._util.validation import check_integer
 from vlmrm_gym.data.late import Late, read_late
 from vlmrm_gym.envs.make import make_vector_env
 from vlmrm_gym.infos import read_success
@@ -135,6 +136,8 @@ def make_env(
 
     `kwargs` are as of `vlmrm_gym.sb3.make_vec_env`; `seed` is of the first environment.
     """
+    if seed is not None:
+        check_integer("seed", seed, minimum=0)
     envs = make_vector_env(env_id, num_envs, autoreset_mode="Disabled", **kwargs)
     with close_on_error([envs]):
         env = VLMRewardEnv(envs)

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -310,6 +311,16 @@ def test_several_videos_are_scored_each_for_itself_into_one_table(videos, capsys
     assert sorted(path.name for path in out.iterdir()) == ["rewards.csv", "rewards.png"]
     listed = score([videos / "rise.mp4", videos / "lie.mp4"], prompt=TASK_PROMPT, model="tiny", out=videos / "two")
     assert [row["video"] for row in read_table(listed)] == [names[2]] * 3 + [names[1]] * 3
+
+
+def test_a_folder_of_pictures_is_one_recording_and_results_inside_of_a_folder_are_not_scored(pictures, videos):
+    (pictures / "more").mkdir()
+    shutil.copy(pictures / "frame_1.png", pictures / "more")
+    for folder, count in ((pictures, 3), (videos, 9)):
+        for _ in range(2):
+            main(["score", str(folder), *TINY, "--out", str(folder / "scores"), "--overwrite"])
+            assert len(read_table(folder / "scores")) == count
+            assert (folder / "scores" / "rewards.mp4").is_file() == (folder == pictures)
 
 
 def test_labels_rank_rewards_by_their_auc(videos, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Code that a stranger's file names is not run without `--trust-code`."""
 
+import json
 import shutil
 from contextlib import closing
 
@@ -103,6 +104,15 @@ def test_a_flag_is_ones_own_word_also_beside_a_file_that_says_the_same(tmp_path,
     output = refused(capsys, "train", file, "--reward.name", name)
     assert "`reward.combine_views` names code" in output
     assert "`reward.name` names code" not in output
+
+
+@pytest.mark.parametrize("key", ["combine_views", "labeler"])
+def test_a_rewards_file_names_no_code_where_a_flag_says_another(key, make_module, tmp_path, capsys):
+    folder = make_module("evil", "from pathlib import Path\nPath(__file__).with_name('imported').touch()\n")
+    (file := tmp_path / "spec.json").write_text(json.dumps({"kind": "clip", "prompt": "a pole", key: "evil:f"}))
+    flags = ["--combine-views", "min", "--labeler", "ground_truth"]
+    refused(capsys, "train", "--env-name", "CartPole-v1", "--reward", file, *flags)
+    assert not (folder / "imported").exists()
 
 
 def test_nothing_is_imported_before_it_is_trusted(make_module, tmp_path, capsys):

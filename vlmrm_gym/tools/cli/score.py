@@ -20,10 +20,10 @@ from tqdm import tqdm
 from vlmrm_gym._util.errors import InputError, say
 from vlmrm_gym._util.files import atomic_write, check_folder, output_folder
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.data.frames import Pictures, as_cell
+from vlmrm_gym.data.frames import Pictures, as_cell, is_picture, open_frames
 from vlmrm_gym.data.labels import read_video_labels
 from vlmrm_gym.data.metrics import auc
-from vlmrm_gym.data.recordings import Source
+from vlmrm_gym.data.recordings import Recording, Source
 from vlmrm_gym.data.videos import draw_rewards, plot_rewards, write_video
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.options import ViewOptions
@@ -151,10 +151,10 @@ def _score_videos(command: Score, specs: Mapping[str, RewardSpec]) -> Path:
     for name in ("camera", "combine_views"):
         if (value := getattr(command, name)) is not None:
             raise InputError(f"`{name}` is for datasets. Received {short_repr(value)} for videos. Leave it out.")
-    found = [one for path in command.path for one in find_videos(path, command.fps)]
-    sources = {one.name: one.source for one in found}
-    success = None if command.labels is None else read_video_labels(command.labels, sources)
     out, labels = _find_out(command), list(specs)
+    found = [one for path in command.path for one in _find(path, command.fps)]
+    sources = {one.name: one.source for one in found if out not in Path(one.name, "frames").resolve().parents}
+    success = None if command.labels is None else read_video_labels(command.labels, sources)
     check_folder(out, overwrite=command.overwrite)
     say_notes(sources.values())
     files = table, plot, video = [out / name for name in FILES]
@@ -170,6 +170,13 @@ def _score_videos(command: Score, specs: Mapping[str, RewardSpec]) -> Path:
     _say(labels, scored, success)
     say(f"Written: {', '.join(str(path) for path in files if path.exists())}")
     return out
+
+
+def _find(path: Path, fps: float | None) -> list[Recording]:
+    """Find the recordings of a path; a folder of pictures is one, whatever else is in it."""
+    if path.is_dir() and any(map(is_picture, path.iterdir())):
+        return [Recording(str(path), open_frames(path, fps))]
+    return find_videos(path, fps)
 
 
 def _find_out(command: Score) -> Path:

@@ -19,7 +19,7 @@ from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.saved import SERVER, is_saved, names_code, names_server, read_saved
 from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.specification import pinned_fields, resolve_reward
+from vlmrm_gym.rewards.specification import KINDS, pinned_fields, resolve_reward
 from vlmrm_gym.tools.environments import has_path
 from vlmrm_gym.tools.train.algorithms import ON_POLICY, find_wrong_arguments, first_round, read_traits, with_defaults
 from vlmrm_gym.tools.train.config import Config, RewardConfig
@@ -58,7 +58,7 @@ def read_settings(
     if source is not None and trusted:
         file = replace(file, name=f"{file.name} and the flags")
     with file.locating():
-        if is_saved(file.config.reward.name):
+        if (name := file.config.reward.name) not in KINDS and is_saved(name):
             file = replace(file, values=_with_specification(file.values))
             trusted = {*trusted} - {("reward", "name")}
         config, problems = file.config, [*file.problems]
@@ -84,7 +84,7 @@ def _with_specification(values: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError.of(f"reward.{given[0]}", rule)
     saved = read_saved(reward["name"], trust_code=True)  # `find_named_code` sees what it says
     kind, kwargs = saved["kind"], {name: one for name, one in saved.items() if name != "kind" and one is not None}
-    known = {"clip": kwargs.keys(), "preference": kwargs.keys() & CLIPFields.__dataclass_fields__}.get(kind, ())
+    known = kwargs.keys() & CLIPFields.__dataclass_fields__ if kind in ("clip", "preference") else ()
     shared = {name: kwargs.pop(name) for name in list(known)}
     return {**values, "reward": {**reward, "name": kind, **shared, **({"kwargs": kwargs} if kwargs else {})}}
 
