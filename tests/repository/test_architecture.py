@@ -33,7 +33,7 @@ ALLOWED = {
 }
 """By room, bottom up: the rooms whose files its files may import. A room is a file or a folder of `vlmrm_gym`."""
 
-BOUNDS = {"lines of a file": 320, "lines": 29_800, "files": 188, "entries at the top": 16, "floors": 8}
+BOUNDS = {"lines of a file": 320, "lines": 29_400, "files": 186, "entries at the top": 16, "floors": 8}
 """What the library has, at most."""
 
 Graph = dict[str, set[str]]
