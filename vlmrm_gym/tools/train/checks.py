@@ -84,7 +84,8 @@ def _with_specification(values: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError.of(f"reward.{given[0]}", rule)
     saved = read_saved(reward["name"], trust_code=True)  # `find_named_code` sees what it says
     kind, kwargs = saved["kind"], {name: one for name, one in saved.items() if name != "kind" and one is not None}
-    known = kwargs.keys() & CLIPFields.__dataclass_fields__ if kind in ("clip", "preference") else ()
+    own = RewardConfig.__dataclass_fields__.keys() - CLIPFields.__dataclass_fields__  # no file of a reward sets these
+    known = {"clip": kwargs.keys() - own, "preference": kwargs.keys() & CLIPFields.__dataclass_fields__}.get(kind, ())
     shared = {name: kwargs.pop(name) for name in list(known)}
     return {**values, "reward": {**reward, "name": kind, **shared, **({"kwargs": kwargs} if kwargs else {})}}
 
