@@ -304,6 +304,6 @@ def head_on_cpu(head: Any) -> Any:
     return head.cpu() if hasattr(head, "cpu") else head
 
 
-def build_encoder(build: Callable[[str], RewardModel], num_views: int, device: str = "auto") -> StateEncoder:
-    """Make the `StateEncoder` of the model that `build`, of a `RewardSpec`, loads on a device."""
-    return StateEncoder(as_model(build(device)), num_views)
+def build_encoder(build: Callable[..., RewardModel], num_views: int, device: str = "auto") -> StateEncoder:
+    """Make the `StateEncoder` of the model that `build` loads on a device."""
+    return StateEncoder(as_model(build(device=device)), num_views)
