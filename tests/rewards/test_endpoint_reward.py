@@ -4,6 +4,7 @@ import logging
 import sqlite3
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import gymnasium as gym
@@ -167,6 +168,18 @@ def test_retry_after_is_honoured_and_what_takes_too_long_is_asked_again(server, 
     server.faults += [busy(1.1), lambda handler: time.sleep(1.5)]
     np.testing.assert_allclose(make(timeout=0.5).build()(FRAMES[:1]), SEEN[:1], rtol=1e-5)
     assert server.times[1] - server.times[0] >= 1.1
+
+
+def test_a_pause_before_a_repeated_request_ends_with_close(server, make):
+    server.faults.append(busy(60))
+    reward = make().build()
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(reward, FRAMES[:1])
+        while not server.requests:
+            time.sleep(0.01)
+        reward.close()
+        with pytest.raises(InputError):
+            answer.result(timeout=10)
 
 
 @pytest.mark.parametrize(("budget", "asked"), [(5, 0), (6, 6)])

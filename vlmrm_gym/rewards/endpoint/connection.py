@@ -1,6 +1,7 @@
 """Sends HTTP requests to one server: a deadline for each whole reply, at most 8 MB of it, and no redirects."""
 
 import random
+import threading
 import time
 import urllib.request
 import weakref
@@ -41,7 +42,7 @@ class Connection:
     """Keeps connections to a server for the next request. Threads may share them.
 
     A request may take `timeout` seconds, from looking up the host's name to the last byte of the reply. `close` ends
-    the connections, and requests in progress.
+    the connections, requests in progress, and pauses before others.
     """
 
     def __init__(self, url: str, timeout: float) -> None:
@@ -49,7 +50,8 @@ class Connection:
         self._pool = httpcore2.ConnectionPool(
             proxy=_find_proxy(url), max_connections=None, keepalive_expiry=5, network_backend=_Backend()
         )
-        self.close = weakref.finalize(self, self._pool.close)
+        self._closed = threading.Event()
+        self.close = weakref.finalize(self, _close, self._pool, self._closed)
 
     def ask(
         self,
@@ -68,13 +70,14 @@ class Connection:
                 return read(self._post(headers, body))
             except RequestFailed as failure:
                 failures += 1
+                failure.attempts = failures
                 if not failure.again or not may_repeat(failures):
-                    failure.attempts = failures
                     raise
                 pause = failure.pause
-            if pause is None:
-                pause = min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)
-            time.sleep(pause)
+                if pause is None:
+                    pause = min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)
+                if self._closed.wait(pause):
+                    raise
 
     def _post(self, headers: dict[str, str], body: bytes) -> Response:
         """Post a request. Raises a `RequestFailed` if the reply is late, too large or damaged."""
@@ -96,6 +99,11 @@ class Connection:
             raise RequestFailed(f"no whole reply within {self._timeout:g} s", again=True) from error
         except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError, OSError) as error:
             raise RequestFailed(str(error) or type(error).__name__, again=True) from error
+
+
+def _close(pool: httpcore2.ConnectionPool, closed: threading.Event) -> None:
+    closed.set()
+    pool.close()
 
 
 def _left(deadline: float | None) -> float:

@@ -163,3 +163,7 @@ class EndpointReward(RewardModel):
                 "`request`. The answers so far are kept."
             )
         return reward, question.details
+
+    def close(self) -> None:
+        """End the connection, and requests under way."""
+        self._questioner.close()
