@@ -380,6 +380,26 @@ def test_a_preference_keeps_learning_inside_a_sum(other):
     envs.close()
 
 
+class Count(vlmrm_gym.SequenceHead):
+    """The number of a state in its episode."""
+
+    def advance(self, features, carry):
+        numbers = torch.arange(1, len(features) + 1) + (0 if carry is None else carry)
+        return numbers.float(), numbers[-1]
+
+
+def test_a_head_of_sequences_in_place_of_a_learned_part_begins_anew_with_each_episode():
+    envs = gym.make_vec(
+        CARTPOLE, 2, reward=POLE + vlmrm_gym.Preference(prompt="a pole", model="tiny"), episode_length=4
+    )
+    envs.head.replace(Count())
+    envs.reset(seed=0)
+    infos = [envs.step(np.zeros(2, dtype=int))[4] for _ in range(4)][-1]
+    for late in vlmrm_gym.read_late(infos):
+        np.testing.assert_array_equal(late.terms["preference"], [1, 2, 3, 4])
+    envs.close()
+
+
 def test_what_cannot_be_combined_is_said():
     for wrong, error, message in (
         (lambda: POLE + None, TypeError, "unsupported operand"),
