@@ -96,9 +96,11 @@ class FrameEncoder(RewardModel):
 
     @torch.inference_mode()
     def _look_at(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Unit vectors of the bundled model, and how far frames are from known scenes."""
+        """Unit vectors of the bundled model, and how far frames are from known scenes: of none once it has warned."""
+        assert self._watch is not None
         features, activations = self.model.network.visual(self._preprocess_all(frames).to(self.model.dtype))
-        return F.normalize(features.float(), dim=-1), distance(activations)
+        distances = features.new_empty(0) if self._watch.has_warned else distance(activations)
+        return F.normalize(features.float(), dim=-1), distances
 
     def _preprocess_all(self, frames: torch.Tensor) -> torch.Tensor:
         return self._preprocess(frames.to(self.model.device, non_blocking=True))

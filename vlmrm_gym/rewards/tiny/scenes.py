@@ -42,14 +42,15 @@ class SceneWatch:
 
     def __init__(self) -> None:
         self._num_frames = self._num_unknown = 0
-        self._has_warned = False
+        self.has_warned = False
+        """Whether there is nothing more to look for."""
 
     def look(self, distances: torch.Tensor) -> None:
         """Look at a batch that the bundled model has encoded, by the `distance` of each frame, float32 (B,)."""
-        if self._has_warned:
+        if self.has_warned:
             return
         self._num_frames += len(distances)
         self._num_unknown += int((distances > 1).sum())
         if self._num_unknown >= MIN_UNKNOWN_SHARE * self._num_frames:
-            self._has_warned = True
+            self.has_warned = True
             warnings.warn(UNKNOWN_SCENE, stacklevel=5)
