@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -205,12 +206,16 @@ class Sum(Combination):
         terms = [(weight, one if isinstance(one, TaskReward) else next(rest)) for weight, one in self.terms]
         return type(self)(terms=terms, constant=self.constant)
 
+    @cached_property
+    def _names(self) -> list[str]:
+        """The names of the parts, by which their scores are reported."""
+        return unique_names([name_of(part) for part in self.parts])
+
     def advance(self, scores: PartScored, carry: Any, reports: Reported) -> NodeScored:
         """See `Combination`. The terms that are reported are those of the outermost sum."""
         for name in [name for name in reports if name.startswith(TERM)]:  # of sums inside of this one
             del reports[name]
-        names = unique_names([name_of(part) for part in self.parts])
-        reports |= {TERM + name: score for name, score in zip(names, scores, strict=True)}
+        reports |= {TERM + name: score for name, score in zip(self._names, scores, strict=True)}
         weights = [weight for weight, reward in self.terms if not isinstance(reward, TaskReward)]
         total = scores[0] * weights[0] + self.constant
         for weight, score in zip(weights[1:], scores[1:], strict=True):
