@@ -70,7 +70,7 @@ class VectorCapture:
         """How the scene of each environment differs from the renderer's."""
         self._num_changes = [0] * env.num_envs
         # At the first reset: an environment cannot render before.
-        self._check_frames = not self._captures or (self._shared_view is None and all(self._call("stores_frames")))
+        self._check_frames = not self._captures or all(self._call("stores_frames"))
 
     @property
     def num_views(self) -> int:
@@ -243,7 +243,8 @@ def as_vector_env(
 
 def _check_distinct(env: VectorEnv[Any, Any, Any]) -> None:
     """Raise a ValueError if two environments of a `SyncVectorEnv` are the same object, wrapped or not."""
-    envs = [one.unwrapped for one in getattr(env.unwrapped, "envs", ())]
+    base = env.unwrapped
+    envs = [one.unwrapped for one in base.envs] if isinstance(base, SyncVectorEnv) else []
     for i, one in enumerate(envs):
         if any(one is other for other in envs[:i]):
             raise ValueError(

@@ -69,6 +69,8 @@ class StateView:
         """Number of cameras that draw a state."""
         self.size = None if isinstance(self._renderer, FrameStore) else (self._renderer.height, self._renderer.width)
         """(height, width) of the environment's own frames, in pixels; None if frames are stored."""
+        self.stores_frames = self.size is None
+        """Whether the states are rendered frames."""
         self._drawer: Any = None
         """Draws every state at once, for a renderer of another environment that cannot draw this one."""
         self._view_capture = self._capture = self._make_capture(self._renderer)

@@ -41,7 +41,7 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
         scene = f"{type(env.unwrapped).__module__}:{type(env.unwrapped).__qualname__}"
         self.metadata = {**env.metadata, STATE_KEY: True, SCENE_KEY: scene}
         self._view = StateView(env, camera, quality)
-        self.num_views, self.stores_frames = self._view.num_views, self._view.size is None
+        self.num_views, self.stores_frames = self._view.num_views, self._view.stores_frames
         self.use_renderer = self._view.use_renderer
         self._sent: SceneChange | None = None
         """The scene change that the infos so far add up to."""
